@@ -18,11 +18,12 @@ from sqlalchemy.engine import URL
 from relier import Client
 from relier.outbox.publish.target import SENT
 from relier.outbox.relay.batch import ClaimedBatch
-from relier.outbox.relay.database_health import REPEAT_S, refusal_in
+from relier.outbox.relay.database_health import REPEAT_S
 from relier.outbox.relay.metrics import RelayCollector
 from relier.outbox.relay.options import RelayOptions
 from relier.outbox.relay.relay import Relay
 from relier.outbox.sqlalchemy.engines import EngineDatabase
+from relier.outbox.table.refusals import refusal_in
 from relier.settings import environment
 from tests.support.databases import Database, MariaDB
 from tests.support.outbox_shop import Scripted, Shop

@@ -11,8 +11,8 @@ import click
 
 from relier.cli.session import CommandFailure, Exit
 from relier.outbox.push import DEFAULT_TABLE
-from relier.outbox.relay.database_health import TABLE, refusal_in
 from relier.outbox.relay.options import RelayOptions
+from relier.outbox.table.refusals import TABLE, refusal_in
 from relier.outbox.table.statements import Database, OutboxTable, said_by
 from relier.settings import OUTBOX_DATABASE
 from relier.store.connect.address import redact

@@ -13,6 +13,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.utils import DEFAULT_DB_ALIAS
 
 from relier.errors import ConfigurationError
+from relier.outbox.table.refusals import must_reconnect
 from relier.version import how_to_install
 
 NAME = re.compile(r"(?<![:\w]):([A-Za-z_]\w*)")
@@ -51,6 +52,12 @@ class DjangoDatabase:
         try:
             with self._atomic(connection):
                 yield DjangoTransaction(connection)
+        except Exception as error:
+            if must_reconnect(self.dialect, error):
+                if is_pooled(connection) and connection.connection is not None:
+                    connection.connection.close()  # or the pool would keep it
+                self.leave_thread()
+            raise
         finally:
             # A pool has few connections, perhaps fewer than this process has relays. They take turns.
             if is_pooled(connection):

@@ -10,7 +10,6 @@ file.
 from __future__ import annotations
 
 import logging
-import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -21,6 +20,7 @@ from typing import TypeVar
 
 from relier.errors import OutboxDatabaseError
 from relier.outbox.table.contention import contention_in
+from relier.outbox.table.refusals import TABLE, refusal_in
 from relier.outbox.table.statements import Database, OutboxTable, Transaction, said_by
 
 R = TypeVar("R")
@@ -29,65 +29,8 @@ log = logging.getLogger("relier.outbox")
 
 REPEAT_S = 60.0
 SILENT_S = 10.0  # a database that does not answer for this long is unreachable
+CHECK_S = 60.0  # how often a relay checks that it may still write
 REFUSED_PAUSES = 5  # a refusing database is asked this many times less often, or it may lock the account
-
-LOGIN = "check the user, the password and the host of the connection"
-NAME = "check the name of the database"
-RIGHTS = "grant SELECT, UPDATE and DELETE on {table} to this user"
-TABLE = (
-    "check that this is your application's database and that it has the outbox table: create the table by a migration, "
-    "or with `metadata.create_all(engine)`; --table names another table"
-)
-OPTIONS = "check the options in the database URL: the driver does not know one of them, or its value"
-PRIMARY = "connect to the primary, which can be written to"
-
-# SQLSTATEs of PostgreSQL, whole or their class; numbers of MySQL and MariaDB; SQLite's primary codes, negated.
-REFUSALS: dict[str | int, str] = {
-    "28": LOGIN,
-    "3D": NAME,
-    "3F": TABLE,
-    "42501": RIGHTS,
-    "42P01": TABLE,
-    "42703": TABLE,
-    "25006": PRIMARY,
-    1044: NAME,
-    1045: LOGIN,
-    1698: LOGIN,
-    1049: NAME,
-    1142: RIGHTS,
-    1143: RIGHTS,
-    1146: TABLE,
-    1054: TABLE,
-    1290: PRIMARY,
-    1836: PRIMARY,
-    -1: TABLE,
-    -3: RIGHTS,
-    -8: RIGHTS,
-    -14: NAME,
-    -26: NAME,
-}
-# libpq reports no code if no connection was made.
-SAID = (
-    (
-        re.compile(r"authentication failed|no password supplied|role .* does not exist|pg_hba\.conf|permitted to log"),
-        LOGIN,
-    ),
-    (re.compile(r"database .* does not exist|no such database|permission denied for database"), NAME),
-)
-
-
-def refusal_in(error: BaseException) -> str | None:
-    """Return advice if an error of a driver, SQLAlchemy or Django means that an operator must act; otherwise None."""
-    driver = getattr(error, "orig", None) or error.__cause__ or error
-    if isinstance(driver, TypeError | ValueError | AttributeError):  # before any database was contacted
-        return OPTIONS
-    state = getattr(driver, "sqlstate", None) or getattr(driver, "pgcode", None) or ""
-    number = driver.args[0] if driver.args and isinstance(driver.args[0], int) else 0
-    sqlite = -(getattr(driver, "sqlite_errorcode", 0) & 0xFF)
-    by_code = next((REFUSALS[code] for code in (state, state[:2], number, sqlite) if code in REFUSALS), None)
-    if type(driver).__name__ == "ProgrammingError" and not (state or number or sqlite):  # raised by the driver itself
-        return OPTIONS
-    return by_code or next((advice for pattern, advice in SAID if pattern.search(str(driver))), None)
 
 
 class DatabaseState(IntEnum):
@@ -134,6 +77,7 @@ class DatabaseHealth:
         self._table = table
         self._clock = clock
         self._logged_at = 0.0
+        self._checked_at = clock()
         self.state = DatabaseState.ANSWERS
         self.where = ""  # names the database in logs, if a process has several
 
@@ -158,6 +102,17 @@ class DatabaseHealth:
                     f"the database {where} refused the relay: {said_by(error)}; {advice}"
                 ) from error
             self.failed(error)
+
+    def check_again(self, tx: Transaction) -> None:
+        """Raise if the database refuses the relay by now. Do this once a minute, and in every pass after a refusal.
+
+        On MySQL and MariaDB a relay that finds no rows only reads. It would not notice that the server, such as a
+        former primary, is read-only.
+        """
+        now = self._clock()
+        if now >= self._checked_at + CHECK_S:
+            self._rows.check_access(tx)
+            self._checked_at = now
 
     def watch(self) -> None:
         """Notice a database that does not answer. The relay's own thread waits for it, so another thread calls this."""

@@ -247,6 +247,7 @@ class Relay:
             self._cursor.forget()  # rows of a claim whose reply was lost, and released rows, stand before the cursor
         self._handed_out = None
         with self._database.begin() as tx:
+            self.health.check_again(tx)
             self._closing.close(tx, done, {row.id for row, _ in kept})
             batch.renewed_at = self._clock()
             if self._refused.must_renew(self.options.stale_timeout_seconds / 3):

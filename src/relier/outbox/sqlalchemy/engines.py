@@ -16,6 +16,7 @@ from sqlalchemy.pool import StaticPool
 
 from relier.errors import ConfigurationError
 from relier.outbox.sqlalchemy.tables import dialect_of
+from relier.outbox.table.refusals import must_reconnect
 from relier.version import how_to_install
 
 R = TypeVar("R")
@@ -74,8 +75,14 @@ class EngineDatabase:
 
     @contextmanager
     def begin(self) -> Iterator[EngineTransaction]:
-        with self._engine.begin() as connection:
-            yield EngineTransaction(connection)
+        with self._engine.connect() as connection:
+            try:
+                with connection.begin():
+                    yield EngineTransaction(connection)
+            except Exception as error:
+                if must_reconnect(self.dialect, error):
+                    connection.invalidate()
+                raise
 
     def leave_thread(self) -> None: ...
 
@@ -110,8 +117,10 @@ class AsyncEngineDatabase:
         connection = run(self._open())
         try:
             yield AsyncTransaction(connection, run)
-        except BaseException:
+        except BaseException as error:
             run(connection.rollback())
+            if must_reconnect(self.dialect, error):
+                run(connection.invalidate())
             raise
         else:
             run(connection.commit())

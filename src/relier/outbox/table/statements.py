@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Protocol
 
-from relier.errors import ConfigurationError
+from relier.errors import ConfigurationError, OutboxDatabaseError
 from relier.outbox.row import CELERY, LEDGER, LIMITS_BYTES, Row, limit_in_body, storable
 from relier.outbox.table.claims import (
     CLAIMED,
@@ -216,8 +216,22 @@ class OutboxTable:
         self._own(tx, relay_id, ids, "leased_at = {now}")
 
     def delete(self, tx: Transaction, relay_id: str, ids: Sequence[int]) -> int:
-        """Delete rows that were sent. Return how many of them this relay still held."""
-        return self._by_id(tx, ids, "DELETE", "leased_by = :relay_id", {"relay_id": relay_id})
+        """Delete rows that were sent. Return how many of them this relay still held.
+
+        Raise if the database keeps rows without an error: the relay would send them again and again.
+        """
+        deleted = self._by_id(tx, ids, "DELETE", "leased_by = :relay_id", {"relay_id": relay_id})
+        if deleted < len(ids) and (kept := self._held(tx, relay_id, ids)):
+            raise OutboxDatabaseError(f"the database kept {kept} rows of {self.table} that this relay had deleted")
+        return deleted
+
+    def _held(self, tx: Transaction, relay_id: str, ids: Sequence[int]) -> int:
+        held = 0
+        for chunk in id_chunks(ids):
+            among, chosen = among_values("id", chunk)
+            sql = f"SELECT count(*) FROM {{t}} WHERE {among} AND leased_by = :relay_id"
+            held += int(tx.run(self._sql(sql), {**chosen, "relay_id": relay_id})[0][0])
+        return held
 
     def release(
         self, tx: Transaction, relay_id: str, ids: Sequence[int], later_ms: int = 0, *, untried: bool = False
@@ -281,8 +295,9 @@ class OutboxTable:
         """
         rest = "r.order_key, r.due_at, r.leased_by, r.leased_at, r.dead, r.died_at, r.error"
         tx.run(self._sql(f"SELECT {CLAIMED}, {rest} FROM {{t}} r WHERE 1 = 0"), {})
-        tx.change(self._sql("UPDATE {t} SET claims = claims WHERE 1 = 0"), {})
-        tx.change(self._sql("DELETE FROM {t} WHERE 1 = 0"), {})
+        never = "leased_at < leased_at"  # MySQL does not check a statement whose condition is plainly false
+        self._by_id(tx, [0], "UPDATE SET claims = claims", never, {})
+        self._by_id(tx, [0], "DELETE", never, {})
 
     # --- for people --------------------------------------------------------------------------------------------------
 

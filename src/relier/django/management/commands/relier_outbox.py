@@ -18,10 +18,10 @@ from relier.errors import RelierError, StoreUnavailableError
 from relier.ledger.pages import read_stats
 from relier.outbox.inbox.marks import DEFAULT_INBOX, Marks
 from relier.outbox.push import DEFAULT_TABLE
-from relier.outbox.relay.database_health import TABLE, refusal_in
 from relier.outbox.relay.membership import LivingRelay, living_relays
 from relier.outbox.relay.options import RelayOptions, age_of
 from relier.outbox.relay.upkeep import TAKES, UNKNOWN, left_alone
+from relier.outbox.table.refusals import TABLE, refusal_in
 from relier.outbox.table.statements import DeadRowFilter, OutboxTable, Transaction, said_by
 from relier.outbox.wake.doorbell import is_store_running
 from relier.redact import shown

@@ -7,7 +7,7 @@ import threading
 from typing import Any
 
 import pytest
-from sqlalchemy import create_engine, func, select, text
+from sqlalchemy import create_engine, event, func, insert, select, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
@@ -259,3 +259,23 @@ def test_text_that_no_database_stores_is_refused_at_the_push(shop: Shop, what: s
         with pytest.raises(InvalidSubmissionError):
             receipt.with_options(**options).push_in(session, 1)
     assert (orders(shop), shop.count()) == (1, 0)
+
+
+@pytest.mark.parametrize("ending", ["rollback", "reset"])
+def test_a_push_in_the_next_transaction_while_the_last_one_ends(shop: Shop, ending: str) -> None:
+    """A listener that was there before the first push hears of the end first."""
+    later: list[str] = []
+
+    def follow(session: Session, ended: Any) -> None:
+        if ended.parent is None and not later:
+            later.append("")
+            session.execute(insert(shop.order).values(id=2))
+            later[0] = shop.outbox.add(session, receipt, 2).id
+
+    with shop.session() as session:
+        event.listen(session, "after_transaction_end", follow)
+        order(shop, session, 1)
+        getattr(session, ending)()
+        session.commit()
+    assert [row.task_id for row in shop.rows()] == later
+    assert orders(shop) == 1

@@ -238,8 +238,9 @@ class PendingRows:
             self._wrote = False
             self._dropped.clear()
             self._undone.clear()
-            self._inserted.clear()
-            self._pending.clear()
+            # An earlier listener of this end may have begun the next transaction, and pushed in it.
+            self._inserted = [entry for entry in self._inserted if outermost(entry.owner) is not ended]
+            self._pending = [entry for entry in self._pending if outermost(entry.owner) is not ended]
 
     def _warn_of_dropped(self) -> None:
         """Warn of rows that were dropped although nobody asked for a rollback, because the caller holds their receipts.
@@ -276,6 +277,13 @@ def is_in_foreign_savepoint(session: Session, connection: Connection) -> bool:
 def innermost(session: Session) -> SessionTransaction | None:
     """Return the innermost open transaction or savepoint of a session."""
     return session.get_nested_transaction() or session.get_transaction()
+
+
+def outermost(transaction: SessionTransaction) -> SessionTransaction:
+    """Return the transaction around all savepoints that a transaction or savepoint is in."""
+    while transaction.parent is not None:
+        transaction = transaction.parent
+    return transaction
 
 
 def may_block(connection: Connection) -> bool:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from relier.monitoring.meter import Meter
@@ -18,10 +16,8 @@ from relier.outbox.relay.relay import Relay
 from relier.outbox.sqlalchemy.engines import database_of
 from tests.monitoring.test_metrics import has
 from tests.support.fleet import Fleet, wait_until
-from tests.support.jobs import common as jobs
-from tests.support.jobs import counted
 from tests.support.probing import metrics_of, wait_for
-from tests.support.prometheus import prometheus, promtool
+from tests.support.prometheus import promtool
 from tests.support.servers import free_port
 
 ROOT = Path(__file__).parent.parent.parent
@@ -31,8 +27,6 @@ DASHBOARDS = sorted((ROOT / "deploy/grafana").glob("*.json"))
 RUNBOOKS = ROOT / "docs/how-to/runbooks.md"
 
 ALERT = re.compile(r"- alert: (\w+)\n +expr: (.+)")
-# No worker of the test below provokes these.
-QUIET = ("rl_limit_", "rl_task_resurrections_exhausted", "rl_store_errors", "rl_admission_refused", "rl_outbox_")
 
 
 def alerts() -> dict[str, str]:
@@ -94,41 +88,3 @@ def test_alerts_and_dashboards_name_only_series_that_exist(fleet: Fleet) -> None
     used = {name: series_in(expression) for name, expression in [*alerts().items(), *expressions()]}
     unknown = {name: names - served - depths for name, names in used.items()}
     assert not {name: names for name, names in unknown.items() if names}
-
-
-@pytest.mark.slow
-def test_a_real_prometheus_answers_every_query(fleet: Fleet, tmp_path: Path) -> None:
-    exporter, worker = free_port(), free_port()
-    fleet.start("exporter", "--metrics-port", str(exporter))
-    modules = ("tests.support.jobs.common", "tests.support.jobs.counted")
-    member = fleet.worker("--processes", "2", "--concurrency", "2", "--metrics-port", str(worker), modules=modules)
-    with prometheus(tmp_path / "prometheus", {"exporter": exporter, "worker": worker}) as server:
-        wait_until(lambda: len(server.query("up == 1")) == 2, 30, "both are scraped")
-        held = [jobs.hold.push("go").id for _ in range(4)]
-        fleet.wait_diary("begin", 4)
-        member.signal(signal.SIGKILL, member.started()[0])
-        fleet.wait_diary("begin", 5)
-        fleet.open_gate("go")
-        fleet.wait_done(held)
-        assert counted.second_time_lucky.push().result(20) == 2
-        counted.fails.push()
-        empty: list[str] = []
-
-        def all_answer() -> bool:
-            jobs.echo.push(1)
-            empty[:] = [
-                f"{where}: {expression}"
-                for where, expression in expressions()
-                if not server.query(expression)
-                and not any(name.startswith(QUIET) for name in series_in(expression))
-                and "rl_shutdown_seconds" not in expression
-            ]
-            return not empty
-
-        try:
-            wait_until(all_answer, 40, "an answer to every query")
-        except AssertionError:
-            raise AssertionError(f"without an answer: {empty}") from None
-        for name, expression in alerts().items():
-            server.query(expression)  # raises if Prometheus does not understand it
-            assert name.startswith("Relier")

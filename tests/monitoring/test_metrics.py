@@ -160,6 +160,18 @@ def test_a_supervisor_shows_each_process_and_how_it_ended(fleet: Fleet) -> None:
     fleet.wait_done(held)
 
 
+def test_a_supervisor_shows_how_long_a_process_took_to_shut_down(fleet: Fleet) -> None:
+    """Also if the supervisor did not ask it to: a signal, an operator's order, or a limit that recycles it."""
+    port = free_port()
+    member = fleet.worker("--processes", "1", "--metrics-port", str(port), RELIER_GRACEFUL_SHUTDOWN_TIMEOUT="0.3")
+    jobs.hold.push("go")
+    fleet.wait_diary("begin", 1)
+    member.signal(signal.SIGTERM, member.started()[0])
+    page = wait_until(has(port, "rl_shutdown_seconds_count", 1, kind="forced"))
+    assert 0.3 <= value(page, "rl_shutdown_seconds_sum", kind="forced") < 15
+    fleet.open_gate("go")
+
+
 def test_a_resurrector_counts_the_tasks_that_it_revives(fleet: Fleet) -> None:
     port = free_port()
     worker = fleet.worker("--no-sweep")

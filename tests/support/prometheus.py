@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import urllib.parse
@@ -50,16 +51,34 @@ class Prometheus:
         result: list[dict[str, Any]] = found["data"]["result"]
         return result
 
+    def fired(self) -> set[str]:
+        """Return the alerts that fire or have fired."""
+        found = self.query('max_over_time(ALERTS{alertstate="firing"}[1h])')
+        return {sample["metric"]["alertname"] for sample in found}
+
+
+def hurried(rules: str) -> str:
+    """Return rules with short waits: what must last minutes lasts 3 seconds, and a minute's age becomes 2 seconds."""
+    rules = re.sub(r"(?m)^( +for:) .+$", r"\1 3s", rules)
+    rules = re.sub(r"_seconds > (60|300)\b", "_seconds > 2", rules)
+    return re.sub(r"(\[|offset )(5m|15m|1h)", r"\g<1>3m", rules)
+
 
 @contextmanager
-def prometheus(folder: Path, targets: Mapping[str, int]) -> Iterator[Prometheus]:
-    """Run a server that scrapes these ports once a second."""
+def prometheus(folder: Path, targets: Mapping[str, int], rules: str = "") -> Iterator[Prometheus]:
+    """Run a server that scrapes these ports every two seconds, and evaluates the rules every second."""
     jobs = [
         f"  - job_name: relier-{name}\n    static_configs:\n      - targets: ['127.0.0.1:{port}']\n"
         for name, port in targets.items()
     ]
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "prometheus.yml").write_text("global: {scrape_interval: 1s}\nscrape_configs:\n" + "".join(jobs))
+    (folder / "rules.yml").write_text(rules)
+    (folder / "prometheus.yml").write_text(
+        "global: {scrape_interval: 2s, scrape_timeout: 2s, evaluation_interval: 1s}\n"
+        + (f"rule_files: [{folder}/rules.yml]\n" if rules else "")
+        + "scrape_configs:\n"
+        + "".join(jobs)
+    )
     port = free_port()
     command = [
         _found("prometheus"),

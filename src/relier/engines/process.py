@@ -20,7 +20,7 @@ from relier import background, registry
 from relier.engines.heartbeat import Liveness
 from relier.engines.monitoring.watched_worker import WorkerWatch
 from relier.engines.startup import check_schedules
-from relier.engines.supervisor import MONITOR_FD, REPORT_FD, child_report
+from relier.engines.supervisor import MONITOR_FD, REPORT_FD, child_report, drained_line
 from relier.engines.worker import EXIT_CLEAN, EXIT_FORCED, EXIT_RECYCLE, Worker, WorkerOptions
 from relier.errors import StoreError, StoreSetupError, WorkerInitializationError
 from relier.logs.setup import start_logging
@@ -150,6 +150,9 @@ async def work(
         await asyncio.sleep(0.01)  # let the loop handle earlier signals, for which a busy machine may need longer
         code = EXIT_RECYCLE if worker.recycling and not signals.received else EXIT_CLEAN
     await worker.budget.spend(client.aclose())
+    if pipe is not None:
+        with contextlib.suppress(OSError):  # the parent is gone, or does not read
+            os.write(pipe, drained_line(worker.budget.took))
     return code
 
 

@@ -28,10 +28,12 @@ class ShutdownBudget:
         self._grace = grace
         self._clock = clock
         self._grace_ends = math.inf
+        self._began = math.inf
 
     def begin(self) -> None:
         """Start the grace period. Calling this twice changes nothing."""
-        self._grace_ends = min(self._grace_ends, self._clock() + self._grace)
+        self._began = min(self._began, self._clock())
+        self._grace_ends = min(self._grace_ends, self._began + self._grace)
 
     def end_grace(self) -> None:
         """End the grace period now, because no task runs or nobody waits for the tasks."""
@@ -39,6 +41,11 @@ class ShutdownBudget:
 
     def grace_left(self) -> float:
         return max(0.0, self._grace_ends - self._clock())
+
+    @property
+    def took(self) -> float:
+        """Return the seconds since the shutdown began."""
+        return max(0.0, self._clock() - self._began)
 
     def left(self, most: float = math.inf) -> float:
         """Return the seconds left until the worker must have ended, at most `most`."""

@@ -45,12 +45,18 @@ QUICK_S, QUICK_JOINED_S = 10.0, 1.0  # a child that failed sooner failed to star
 EXIT_CLEAN, EXIT_FORCED, EXIT_RECYCLE = 0, 3, 4
 KINDS = {EXIT_CLEAN: "clean", EXIT_FORCED: "forced", EXIT_RECYCLE: "recycle"}  # in the metrics
 CANNOT_START = (1, 2)
+DRAINED = "drained"
 MOST_SWEPT = 1000  # revived tasks that wait for a child to report them
 
 
 def child_report(worker_id: str, hard_deadline: float | None) -> bytes:
     """Return the line that a child writes at every heartbeat: its worker id and nearest hard timeout (monotonic)."""
     return f"{worker_id} {hard_deadline or 0:.3f}\n".encode()
+
+
+def drained_line(seconds: float) -> bytes:
+    """Return the last line of a child: how long it took to shut down, whatever made it do so."""
+    return f"{DRAINED} {seconds:.3f}\n".encode()
 
 
 def swept_line(task_id: str, state: str) -> bytes:
@@ -71,6 +77,7 @@ class Child:
     hard_deadline: float = 0.0
     cpu: float = 0.0
     stopping_since: float = 0.0  # when it was told to stop (monotonic); 0: not yet
+    drained_s: float | None = None  # how long its shutdown took, as it says itself
     killed: str = ""  # why the parent killed it
     rest: bytes = b""
     number: int = 0  # its place among the children, in the metrics
@@ -79,6 +86,9 @@ class Child:
         *lines, self.rest = (self.rest + data).split(b"\n")
         for line in lines:
             worker_id, deadline = line.decode().split()
+            if worker_id == DRAINED:
+                self.drained_s = float(deadline)
+                continue
             if worker_id not in self.worker_ids:
                 self.worker_ids.append(worker_id)
             self.last_report, self.hard_deadline = now, float(deadline)
@@ -226,10 +236,10 @@ class Supervisor:
 
     def _ended(self, child: Child) -> None:
         code = child.process.returncode
-        took = time.monotonic() - child.stopping_since if child.stopping_since else None
-        self._monitor.child_ended(child.number, KINDS.get(code, "died"), took)
         while child.pipe >= 0 and self._read_pipe(child):  # read its last lines
             pass
+        took = time.monotonic() - child.stopping_since if child.stopping_since else child.drained_s
+        self._monitor.child_ended(child.number, KINDS.get(code, "died"), took)
         self._close(child)
         self._children.remove(child)
         if self._stops and code == -signal.SIGTERM and not child.worker_ids:

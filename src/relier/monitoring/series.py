@@ -76,7 +76,11 @@ SHUTDOWNS = MetricSeries(
     "rl_shutdowns", "counter", ("kind",), "Worker processes that ended: clean, forced, recycle or died.", "supervisor"
 )
 SHUTDOWN_TIME = MetricSeries(
-    "rl_shutdown_seconds", "histogram", ("kind",), "From the order to stop to the end of a process.", "supervisor"
+    "rl_shutdown_seconds",
+    "histogram",
+    ("kind",),
+    "How long processes took to shut down.",
+    "supervisor",
 )
 PROCESSES = MetricSeries("rl_supervisor_processes", "gauge", (), "Worker processes that run.", "supervisor")
 

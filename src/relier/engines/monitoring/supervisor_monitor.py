@@ -87,7 +87,7 @@ class SupervisorMonitor:
         return number, door
 
     def child_ended(self, number: int, kind: str, took: float | None) -> None:
-        """Forget a child. `took`: the seconds from the order to stop to its end, if it was told to stop."""
+        """Forget a child. `took`: the seconds that its shutdown took, if it did not just die."""
         self._shutdowns.add(kind)
         if took is not None:
             self._shutdown_time.observe(took, kind)

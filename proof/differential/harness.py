@@ -120,7 +120,7 @@ class RealStore:
 
 @dataclass(slots=True)
 class Twin:
-    """A backend that runs every call on both and raises at the first difference."""
+    """A backend that runs every call on the model and on the real scripts, and raises at the first difference."""
 
     model: Model
     real: RealStore

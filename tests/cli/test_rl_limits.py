@@ -174,7 +174,7 @@ def why(run: Run, task: str) -> str:
     return run("why", task).stdout
 
 
-def test_why_a_task_waits_for_a_slot(desk: Desk, run: Run) -> None:
+def test_why_explains_a_wait_for_a_slot(desk: Desk, run: Run) -> None:
     _, second, third = (desk.push(limits=per(1)) for _ in range(3))
     claim(desk)
     assert "It waits for limit 'tenant:1', which allows 1 task at once: 1 task is running." in why(run, second)
@@ -182,14 +182,14 @@ def test_why_a_task_waits_for_a_slot(desk: Desk, run: Run) -> None:
     assert "1 worker serves the queue." in why(run, third)
 
 
-def test_why_a_task_waits_behind_the_head_of_its_lane(desk: Desk, run: Run) -> None:
+def test_why_explains_a_wait_behind_the_head_of_a_lane(desk: Desk, run: Run) -> None:
     first, second, third = (desk.push(limits=per(1)) for _ in range(3))
     assert "It waits: it is next in its queue." in why(run, first)
     assert f"It waits in queue default behind task {first}." in why(run, second)
     assert f"behind task {first}, and 1 task with the same limits is ahead of it." in why(run, third)
 
 
-def test_why_a_task_waits_for_a_rate(desk: Desk, run: Run) -> None:
+def test_why_explains_a_wait_for_a_rate(desk: Desk, run: Run) -> None:
     _, second, third = (desk.push(limits=rated(1)) for _ in range(3))
     claim(desk)
     assert "It waits for the rate of limit 'task:shop.call', 1/min. It may start at " in why(run, second)
@@ -197,7 +197,7 @@ def test_why_a_task_waits_for_a_rate(desk: Desk, run: Run) -> None:
     assert f"which allows 1/min: 1 task is running, and task {second} waits for the rate." in said
 
 
-def test_why_a_task_waits_for_other_lanes(desk: Desk, run: Run) -> None:
+def test_why_explains_a_wait_for_other_lanes(desk: Desk, run: Run) -> None:
     both = [(*per(n), RunLimit("namespace", "namespace", LimitNumbers(1))) for n in range(3)]
     *_, last = [desk.push(limits=limits) for limits in both]
     claim(desk)

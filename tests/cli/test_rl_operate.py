@@ -99,7 +99,7 @@ def test_admission_status_shows_the_limits(desk: Desk, run: Run, run_json: RunJs
     assert "key:tenant:acme" in run("admission").stdout
 
 
-def test_admission_reset(desk: Desk, run: Run, run_json: RunJson) -> None:
+def test_admission_reset_empties_a_limit(desk: Desk, run: Run, run_json: RunJson) -> None:
     take(desk, "key:tenant:acme", tasks=10)
     take(desk, "key:other", tasks=10)
     tried = run("admission", "reset", "key:tenant:acme", "key:none", "--dry-run").stdout.splitlines()
@@ -128,7 +128,7 @@ def test_a_limit_that_another_program_wrote_to_is_reported(desk: Desk, run: Run)
 # --- rl config ---------------------------------------------------------------------------------------------------
 
 
-def test_config_show(settings: Settings) -> None:
+def test_config_show_names_the_source_of_each_value(settings: Settings) -> None:
     env = {"RELIER_CONCURRENCY": "7", "RELIER_REDIS_URL": "redis://ann:secret@db:6379/1", "RELIER_SIGNING_KEYS": ""}
     told = CliRunner().invoke(rl, ["config", "show", "--namespace", "shop"], env=env)
     assert told.exit_code == 0, told.output

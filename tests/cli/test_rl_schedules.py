@@ -39,7 +39,7 @@ def test_reading_writes_nothing(settings: Settings, run: Run, desk: Desk) -> Non
     assert desk.command("EXISTS", desk.key("meta")) == 0
 
 
-def test_add_list_and_remove(run: Run, run_json: RunJson, desk: Desk) -> None:
+def test_a_schedule_is_added_listed_and_removed(run: Run, run_json: RunJson, desk: Desk) -> None:
     told = run("schedules", "add", "nightly", TASK, "--cron", "0 3 * * *", "--tz", "Europe/Paris")
     assert told.exit_code == 0, told.output
     assert told.stdout.startswith(f"Schedule 'nightly' runs {TASK} (0 3 * * * Europe/Paris). Next: in ")
@@ -74,7 +74,7 @@ def test_next_shows_the_time_of_the_schedules_zone_and_utc(run: Run, run_json: R
     assert " 03:00:00 UTC  in " in first
 
 
-def test_pause_and_resume(run: Run, run_json: RunJson, book: Schedules) -> None:
+def test_a_schedule_is_paused_and_resumed(run: Run, run_json: RunJson, book: Schedules) -> None:
     book.create("s", quick, every=60)
     assert run("schedules", "pause", "s", "--dry-run").stdout == "Schedule 's' would be paused.\n"
     assert book.get("s").state == "active"

@@ -101,7 +101,7 @@ def test_a_broken_record_is_listed_as_such(desk: Desk, run: Run, run_json: RunJs
 # --- rl tasks cancel ---------------------------------------------------------------------------------------------
 
 
-def test_cancel(desk: Desk, run: Run) -> None:
+def test_tasks_are_cancelled_by_id(desk: Desk, run: Run) -> None:
     waiting, running = desk.push(delay_ms=9999), desk.start().task_id
     result = run("tasks", "cancel", waiting, running)
     assert result.exit_code == 0
@@ -150,7 +150,7 @@ def test_forget_by_name_asks_first(desk: Desk, run: Run) -> None:
     assert run("tasks", "forget", "--all", "--yes").stdout == "2 tasks forgotten.\n"
 
 
-def test_queues(desk: Desk, run: Run, run_json: RunJson) -> None:
+def test_queues_are_listed(desk: Desk, run: Run, run_json: RunJson) -> None:
     desk.push()
     desk.push(queue="mail")
     assert run("queues", "pause", "mail").stdout == "Queue 'mail' is now paused. 1 task waits in it.\n"
@@ -163,7 +163,7 @@ def test_queues(desk: Desk, run: Run, run_json: RunJson) -> None:
     assert "paused" in run("queues").stdout
 
 
-def test_pause_and_resume(desk: Desk, run: Run, run_json: RunJson) -> None:
+def test_a_queue_is_paused_and_resumed(desk: Desk, run: Run, run_json: RunJson) -> None:
     desk.push()
     assert run_json("queues", "pause", "default") == {
         "queue": "default",

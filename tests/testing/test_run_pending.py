@@ -444,7 +444,7 @@ def test_without_a_store_of_its_own_a_test_is_told_what_to_do() -> None:
         run_pending()
 
 
-async def test_run_pending_on_a_loop_is_told_what_to_do(relier_store: VirtualStore) -> None:
+async def test_run_pending_on_a_loop_says_what_to_do(relier_store: VirtualStore) -> None:
     with pytest.raises(ConfigurationError, match=r"await arun_pending\(\)"):
         run_pending()
 

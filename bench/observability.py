@@ -36,7 +36,7 @@ NOTHING = {"RELIER_EVENTS": "never", "RELIER_SLO": "off"}
 
 
 class ObservedWorker(RelierNative):
-    """A worker with some of what there is to observe. `counting`: the file for its number of function calls."""
+    """A worker with metrics, traces, both or neither. `counting`: the file for its number of function calls."""
 
     def __init__(self, name: str, *, metrics: bool = False, traces: bool = False, **env: str) -> None:
         self.name = name  # type: ignore[misc]

@@ -116,7 +116,7 @@ def _drops_unsampled(provider: TracerProvider) -> bool:
 def _unsampled(carried: str) -> Context:
     """Return the context of a trace that was sampled out.
 
-    Most traces of a busy application are: their spans need not be made to be dropped. Tasks of a bulk share a trace.
+    Most traces of a busy application are sampled out, so their contexts are cached. Tasks of a bulk share a trace.
     """
     return _context_of(traces.headers_of(carried))
 

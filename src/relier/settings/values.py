@@ -58,7 +58,8 @@ def checked(value: Any, kind: Any) -> Any:
     except msgspec.ValidationError:
         raise WrongValueError(requirement(kind)) from None
     odd = isinstance(found, float) and not math.isfinite(found)
-    odd = odd or (isinstance(found, str) and found.endswith("\n") and _limits(kind).pattern is not None)  # `$` matches before it
+    # The $ of a pattern also matches before a final newline.
+    odd = odd or (isinstance(found, str) and found.endswith("\n") and _limits(kind).pattern is not None)
     if odd:
         raise WrongValueError(requirement(kind))
     return found

@@ -187,7 +187,7 @@ def postgres_only(database: Database) -> None:
 
 
 @pytest.mark.usefixtures("postgres_only")
-async def test_a_constraint_that_is_checked_at_the_commit(desk: Desk) -> None:
+async def test_a_constraint_that_fails_at_the_commit_fails_the_attempt(desk: Desk) -> None:
     with desk.engine.begin() as connection:
         connection.execute(text("CREATE TABLE parent (id INTEGER PRIMARY KEY)"))
         connection.execute(text("CREATE TABLE child (id INTEGER REFERENCES parent(id) DEFERRABLE INITIALLY DEFERRED)"))

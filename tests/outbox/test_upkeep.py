@@ -72,7 +72,7 @@ def test_stats_and_doctor_report_rows_that_no_relay_takes(shop: Shop) -> None:
     assert "--celery-app" in verdict["advice"]
 
 
-def test_a_living_relay_that_takes_them_is_known(shop: Shop) -> None:
+def test_rows_that_another_live_relay_takes_are_not_reported(shop: Shop) -> None:
     leave_rows(shop)
     about = {"table": "relier_outbox", "kinds": ["ledger", "celery"]}
     member = Membership(shop.client.settings, shop.client.scripts, lambda: dict(about))

@@ -27,7 +27,7 @@ def stats_reading(
 ) -> Reading[Stats]:
     """Read counters, queues and nodes. `queues`: only these. The counts of tasks are then not complete.
 
-    The oldest arrival of a queue comes from the order of its next task, which knows nothing of priorities. `exact`
+    The oldest arrival of a queue is derived from the order of its next task, without regard to priorities. `exact`
     chooses queues for which some records are read instead, in one more round trip.
 
     A namespace may have more queues or nodes than are looked at here. Then `cursor` of the answer is not empty.

@@ -113,7 +113,7 @@ def _most_urgent(by_state: dict[State, int]) -> State:
 
 
 def in_state(ledger: Ledger, stats: Stats, state: State, wanted: RecordFilter, cursor: str) -> Reading[Listed]:
-    """Read some tasks in one state: next ones of those that wait, latest of those that have ended."""
+    """Read some tasks in one state: the next ones if they wait, the latest ones if they have ended."""
     most = MOST_SHOWN if wanted.everything else MOST_LOOKED
     indexes = _indexes(stats, state, wanted.queue)
     chosen = [queue for queue in stats.queues if wanted.queue in ("", queue.queue)]

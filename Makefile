@@ -108,8 +108,8 @@ quick: lint types layers test  ## Run lint, types, layers and the tests: what yo
 test-rabbitmq: setup   ## Run every engine behaviour on RabbitMQ, where it is installed
 	$(BIN)/python $(PYTEST) --engines tests/conformance/test_rabbitmq.py
 
-check-matrix: $(VENV)/.matrix
-	$(BIN)/python $(PYTEST) --matrix tests/ledger
+check-matrix: $(VENV)/.matrix  # `test` and `test-slow` have run them on the embedded server
+	$(BIN)/python $(PYTEST) --other-servers tests/ledger
 
 # COVERAGE_SUITES="tests/run" for a part; the processes that tests start are measured too.
 COVERAGE_SUITES ?= tests/ledger tests/run tests/engines tests/submit

@@ -57,13 +57,16 @@ def pytest_sessionfinish() -> None:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--matrix", action="store_true", help="run on every supported server, not only the embedded one")
+    parser.addoption("--other-servers", action="store_true", help="run on every supported server but the embedded one")
     parser.addoption("--engines", action="store_true", help="run every behaviour on every engine, not only the core")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if config.getoption("--engines"):
-        return
-    left = {item for item in items if item.get_closest_marker("engines") is not None}
+    left = set()
+    if not config.getoption("--engines"):
+        left |= {item for item in items if item.get_closest_marker("engines") is not None}
+    if config.getoption("--other-servers"):
+        left |= {item for item in items if "flavour" not in getattr(item, "fixturenames", ())}
     if left:
         config.hook.pytest_deselected(items=list(left))
         items[:] = [item for item in items if item not in left]
@@ -71,8 +74,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "flavour" in metafunc.fixturenames:
-        flavours = FLAVOURS if metafunc.config.getoption("--matrix") else FLAVOURS[:1]
-        metafunc.parametrize("flavour", flavours, indirect=True, scope="session")
+        config = metafunc.config
+        first = int(config.getoption("--other-servers"))
+        last = len(FLAVOURS) if first or config.getoption("--matrix") else 1
+        metafunc.parametrize("flavour", FLAVOURS[first:last], indirect=True, scope="session")
 
 
 @pytest.fixture(autouse=True)

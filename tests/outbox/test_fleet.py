@@ -43,7 +43,7 @@ from relier.outbox.sqlalchemy.engines import EngineDatabase, database_of
 from relier.outbox.sqlalchemy.outbox import Outbox
 from relier.settings import environment
 from tests.support import django_shop
-from tests.support.databases import USER, Database, SQLite
+from tests.support.databases import USER, Database, MariaDB, SQLite
 from tests.support.django_shop import DjangoShop, entry_of
 from tests.support.outbox_shop import Shop, Takes, receipt
 from tests.support.probing import reasons
@@ -166,6 +166,30 @@ def test_a_table_given_with_and_without_its_schema_is_refused(shop: Shop, databa
     told = CliRunner().invoke(rl, ["outbox", "relay", "--database", database.url, *tables])
     assert told.exit_code == 2, told.output
     assert f"is given twice, as relier_outbox and as {schema}.relier_outbox" in told.stderr
+
+
+class CaselessMariaDB(MariaDB):
+    """As on Windows and macOS, and in images that set this for compatibility."""
+
+    def command(self) -> list[str]:
+        return [*super().command(), "--lower-case-table-names=1"]
+
+
+@pytest.mark.databases
+@pytest.mark.parametrize("names", [("relier_outbox", "Relier_Outbox"), ("relier_outbox", "shop.RELIER_OUTBOX")])
+def test_a_table_that_is_given_in_two_cases(client: Client, names: tuple[str, str]) -> None:
+    """Two relays of one process would send the same rows."""
+    server = CaselessMariaDB()
+    try:
+        server.start().execute("CREATE DATABASE shop")
+        url = server.database("shop").url
+        with Shop(url, client):
+            tables = [arg for name in names for arg in ("--table", name)]
+            told = CliRunner().invoke(rl, ["outbox", "relay", "--database", url, *tables])
+        assert told.exit_code == 2, told.output
+        assert "is given twice" in told.stderr
+    finally:
+        server.end()
 
 
 def test_databases_whose_urls_look_the_same_are_numbered(postgres: Database, client: Client) -> None:

@@ -164,46 +164,70 @@ def tables_in(tables: Iterable[str], schemas: Iterable[str]) -> list[str]:
 def check_relay_tables(relay_tables: Sequence[RelayTable]) -> None:
     """Refuse a table that is given twice: two relays of one process would treat each other's rows as their own.
 
-    If a table name is given both with a schema and without one, ask the database whether both are the same table.
+    SQLite ignores the case of names even if they are quoted. If names on MySQL differ only in case, ask the server. If
+    a table name is given both with a schema and without one, ask the database whether both are the same table.
     """
+    fold = {one.name for one in relay_tables if one.database.dialect == "sqlite"}
+    fold |= {one.name for one in _alike(relay_tables) if _ignores_case(one)}
+
+    def key_of(relay_table: RelayTable) -> tuple[str, str]:
+        table = relay_table.table
+        return relay_table.name, table.lower() if relay_table.name in fold else table
+
     seen: set[tuple[str, str]] = set()
     for relay_table in relay_tables:
-        if _key_of(relay_table) in seen:
+        if key_of(relay_table) in seen:
             raise ConfigurationError(f"table {relay_table.table} of {relay_table.name} is given twice; give it once")
-        seen.add(_key_of(relay_table))
+        seen.add(key_of(relay_table))
     in_schemas = {(name, table_parts(table)[1]) for name, table in seen if table_parts(table)[0] is not None}
     for relay_table in relay_tables:
-        if table_parts(relay_table.table)[0] is None and _key_of(relay_table) in in_schemas:
+        if table_parts(relay_table.table)[0] is None and key_of(relay_table) in in_schemas:
             whole = f"{_schema_of(relay_table)}.{relay_table.table}"
-            if _key_of(replace(relay_table, table=whole)) in seen:
+            if key_of(replace(relay_table, table=whole)) in seen:
                 raise ConfigurationError(
                     f"table {relay_table.table} of {relay_table.name} is given twice, as {relay_table.table} and as "
                     f"{whole}; give it once"
                 )
 
 
-def _key_of(relay_table: RelayTable) -> tuple[str, str]:
-    """Return the database and the table, as the database compares names: SQLite ignores case even if they are
-    quoted."""
-    table = relay_table.table.lower() if relay_table.database.dialect == "sqlite" else relay_table.table
-    return relay_table.name, table
+def _alike(relay_tables: Sequence[RelayTable]) -> list[RelayTable]:
+    """Return one table of each database of MySQL in which names of tables differ only in case."""
+    found: dict[str, RelayTable] = {}
+    seen: set[tuple[str, str]] = set()
+    for relay_table in relay_tables:
+        key = relay_table.name, table_parts(relay_table.table)[1].lower()
+        if key in seen and relay_table.database.dialect == "mysql":
+            found[relay_table.name] = relay_table
+        seen.add(key)
+    return list(found.values())
+
+
+def _ignores_case(relay_table: RelayTable) -> bool:
+    """Return whether a server of MySQL ignores the case of names of tables, which depends on its file system."""
+    found = _answer_of(relay_table, "SELECT @@lower_case_table_names")
+    return bool(found and found[0][0])
 
 
 def _schema_of(relay_table: RelayTable) -> str:
     """Return the schema in which the database finds a table that is given without a schema. Return "" if the database
     does not answer; its relay will report that."""
     dialect = relay_table.database.dialect
+    found = _answer_of(relay_table, SCHEMA_OF[dialect].replace("{t}", quoted(dialect, relay_table.table)))
+    return str(found[0][0]) if found else ""
+
+
+def _answer_of(relay_table: RelayTable, sql: str) -> Sequence[Any]:
+    """Return the rows that a statement finds; none if the database does not answer."""
 
     def ask() -> Sequence[Any]:
         with relay_table.database.begin() as tx:
-            return tx.run(SCHEMA_OF[dialect].replace("{t}", quoted(dialect, relay_table.table)), {})
+            return tx.run(sql, {})
 
     try:
-        found = ask_within(relay_table.database, ask)
+        return ask_within(relay_table.database, ask)
     except Exception as error:  # noqa: BLE001 - unreachable, or it refused
-        log.debug("schema unknown: table=%s error=%s", relay_table.table, said_by(error))
-        return ""
-    return str(found[0][0]) if found else ""
+        log.debug("no answer: table=%s error=%s", relay_table.table, said_by(error))
+        return ()
 
 
 class SharedDoorbell:

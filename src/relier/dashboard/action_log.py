@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from relier.dashboard.reads.query import Query
+from relier.dashboard.query import Query
 from relier.dashboard.security.access import DashboardUser
 from relier.dashboard.session import DashboardSession
 from relier.ledger import keys

@@ -22,7 +22,7 @@ from relier.dashboard.openapi import description
 from relier.dashboard.operating import operate, preview
 from relier.dashboard.pages import PAGES, DashboardPage
 from relier.dashboard.problems import Problem, problem_of
-from relier.dashboard.reads.query import Query
+from relier.dashboard.query import Query
 from relier.dashboard.rendering import render
 from relier.dashboard.security.access import Auth, DashboardUser, TokenAccess, anybody_on_loopback, user_of
 from relier.dashboard.security.protection import SecurityHeaders, keep_csrf_token

@@ -18,7 +18,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.websockets import WebSocket
 
 from relier.cli.commands.events import EventFilter, as_dict
-from relier.dashboard.reads.query import Query
+from relier.dashboard.query import Query
 from relier.dashboard.security.access import DashboardUser, user_of
 from relier.dashboard.security.protection import origin_trouble
 from relier.dashboard.session import DashboardSession

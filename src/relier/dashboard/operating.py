@@ -19,7 +19,7 @@ from relier.dashboard.actions.tasks import MOST
 from relier.dashboard.api import is_api, json_response
 from relier.dashboard.forms import body_of, form_of
 from relier.dashboard.problems import NotAllowedError, problem_of
-from relier.dashboard.reads.query import Query
+from relier.dashboard.query import Query
 from relier.dashboard.reads.tasks import RecordFilter, read_some, records_of
 from relier.dashboard.rendering import render
 from relier.dashboard.security.access import DashboardUser

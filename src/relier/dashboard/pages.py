@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from relier.dashboard.action_log import actions
+from relier.dashboard.query import Query
 from relier.dashboard.reads.batches import batch, batches
 from relier.dashboard.reads.dead_letters import dead_letters
 from relier.dashboard.reads.events import events
@@ -14,7 +15,6 @@ from relier.dashboard.reads.limits import limits
 from relier.dashboard.reads.nodes import nodes
 from relier.dashboard.reads.outbox import outbox
 from relier.dashboard.reads.overview import overview
-from relier.dashboard.reads.query import Query
 from relier.dashboard.reads.queues import queues
 from relier.dashboard.reads.schedules import schedule, schedules
 from relier.dashboard.reads.task import task

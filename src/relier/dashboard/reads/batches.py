@@ -7,8 +7,8 @@ from typing import Any
 
 from relier.cli.commands.batches.commands import as_dict
 from relier.cli.pipelined.steps import Reading, TriedRead, answers_to, raw, script
+from relier.dashboard.query import Query
 from relier.dashboard.reads.batch_graph import graph_of
-from relier.dashboard.reads.query import Query
 from relier.dashboard.session import DashboardSession
 from relier.ledger.batches.records import BatchMember, BatchRecord, BatchState, Stage
 from relier.ledger.ledger import Ledger

@@ -9,7 +9,7 @@ from relier.cli.namespace_reads import index_page, page_args
 from relier.cli.payload_view import message_in
 from relier.cli.pipelined.steps import Reading, script
 from relier.cli.task_list import as_dict
-from relier.dashboard.reads.query import Query
+from relier.dashboard.query import Query
 from relier.dashboard.reads.tasks import RecordFilter, records_of
 from relier.dashboard.session import DashboardSession
 from relier.ledger.ledger import Ledger

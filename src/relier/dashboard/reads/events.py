@@ -7,7 +7,7 @@ from typing import Any
 
 from relier.cli.commands.events import EventFilter, as_dict
 from relier.cli.pipelined.steps import answers_to, raw
-from relier.dashboard.reads.query import Query
+from relier.dashboard.query import Query
 from relier.dashboard.session import DashboardSession
 from relier.ledger.events.records import TOPICS, Event, Topic
 from relier.ledger.events.replies import entry

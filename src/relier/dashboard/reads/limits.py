@@ -6,7 +6,7 @@ from typing import Any
 
 from relier.cli.commands.limits.listing import numbers_dict
 from relier.cli.pipelined.limits import limits_reading
-from relier.dashboard.reads.query import Query
+from relier.dashboard.query import Query
 from relier.dashboard.session import DashboardSession
 from relier.ledger.limit_overview import LimitOverview
 from relier.ledger.limit_records import LimitedKey

@@ -7,7 +7,7 @@ from typing import Any
 from relier.cli.commands.nodes import CannotOrderError, check_order, state_of
 from relier.cli.node_view import NodeStatus, node_statuses
 from relier.cli.pipelined.stats import stats_reading
-from relier.dashboard.reads.query import Query
+from relier.dashboard.query import Query
 from relier.dashboard.session import DashboardSession
 
 MOST_SHOWN = 200

@@ -9,7 +9,7 @@ from typing import Any
 from relier.cli.commands.nodes import state_of
 from relier.cli.node_view import NodeStatus, node_statuses
 from relier.cli.pipelined.stats import stats_reading
-from relier.dashboard.reads.query import Query
+from relier.dashboard.query import Query
 from relier.dashboard.session import DashboardSession
 from relier.ledger.nodes import Role
 

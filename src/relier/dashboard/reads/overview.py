@@ -13,9 +13,9 @@ from relier.cli.pipelined.limits import limits_reading
 from relier.cli.pipelined.stats import stats_reading
 from relier.cli.pipelined.steps import Reading, TriedRead, raw
 from relier.cli.task_list import ORDER
+from relier.dashboard.query import Query
 from relier.dashboard.reads.attention import entries, figure_checks, figures
 from relier.dashboard.reads.outbox import tables_of
-from relier.dashboard.reads.query import Query
 from relier.dashboard.session import DashboardSession
 from relier.errors import RelierError
 from relier.ledger import keys

@@ -7,7 +7,7 @@ from typing import Any
 
 from relier.cli.node_view import WorkerView
 from relier.cli.pipelined.stats import stats_reading
-from relier.dashboard.reads.query import Query
+from relier.dashboard.query import Query
 from relier.dashboard.session import DashboardSession
 from relier.ledger.stats import QueueStats
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from relier.cli.commands.schedules.shared import as_dict, operations_of, to_ms
 from relier.cli.pipelined.steps import Reading, raw
-from relier.dashboard.reads.query import Query
+from relier.dashboard.query import Query
 from relier.dashboard.session import DashboardSession
 from relier.errors import ScheduleDefinitionError
 from relier.ledger import keys

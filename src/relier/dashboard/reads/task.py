@@ -12,7 +12,7 @@ from relier.cli.payload_view import describe, editable, with_redacted_failures
 from relier.cli.session import CommandFailure
 from relier.cli.task_list import as_dict, history_dict
 from relier.cli.task_timeline import Surroundings, timeline
-from relier.dashboard.reads.query import Query
+from relier.dashboard.query import Query
 from relier.dashboard.session import DashboardSession
 from relier.errors import RelierError
 from relier.ledger.records import Task

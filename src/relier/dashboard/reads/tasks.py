@@ -10,7 +10,7 @@ from relier.cli.namespace_reads import IndexPage, index_page, page_args
 from relier.cli.pipelined.stats import stats_reading
 from relier.cli.pipelined.steps import Reading, TriedRead, raw, script
 from relier.cli.task_list import ORDER, as_dict
-from relier.dashboard.reads.query import Query
+from relier.dashboard.query import Query
 from relier.dashboard.reads.search import by_prefix
 from relier.dashboard.session import DashboardSession
 from relier.errors import RelierError

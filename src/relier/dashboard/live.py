@@ -127,7 +127,8 @@ async def socket(connection: WebSocket) -> None:
     leaving = asyncio.create_task(_wait_for_end(connection))
     try:
         await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
-        if sending.done() and isinstance(failed := sending.exception(), RelierError):
+        failed = sending.exception() if sending.done() else None
+        if isinstance(failed, RelierError):
             await connection.close(BROKEN, _reason(failed))
     finally:
         for one in (sending, leaving):

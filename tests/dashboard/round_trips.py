@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import hiredis
 import pytest
 
 from relier.store.sync_wire import SyncConnection
@@ -16,6 +17,20 @@ class RoundTrips:
 
     def __init__(self) -> None:
         self.count = 0
+        self.sent: list[bytes] = []
+
+    def reset(self) -> None:
+        self.count, self.sent = 0, []
+
+    def commands(self) -> list[tuple[bytes, ...]]:
+        """Return the commands that were sent."""
+        reader = hiredis.Reader()
+        for request in self.sent:
+            reader.feed(request)
+        found = []
+        while (command := reader.gets()) is not False:
+            found.append(tuple(command))
+        return found
 
 
 @contextmanager
@@ -26,6 +41,7 @@ def counted_round_trips() -> Iterator[RoundTrips]:
 
     async def counting(self: SyncConnection, request: bytes, replies: int, seconds: float) -> list[Any]:
         found.count += 1
+        found.sent.append(request)
         return await exchange(self, request, replies, seconds)
 
     with pytest.MonkeyPatch.context() as patch:

@@ -25,7 +25,7 @@ def test_every_page_takes_at_most_five_round_trips(web: TestClient, desk: Desk) 
     taken = {}
     with counted_round_trips() as trips:
         for path in paths:
-            trips.count = 0
+            trips.reset()
             answer = web.get(path)
             assert answer.status_code == 200, (path, answer.text)
             taken[path] = trips.count

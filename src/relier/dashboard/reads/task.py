@@ -28,7 +28,7 @@ def task(session: DashboardSession, query: Query) -> dict[str, Any]:
     record, payload = found.record, describe(session, found)
     return as_dict(record) | {
         "now_ms": around.now_ms,
-        "fence": record.fence or None,
+        "fence": record.fence if record.fence != "0" else None,
         "due_ms": around.due_ms,
         "kept_until_ms": around.kept_until_ms,
         "batch": record.more.get("batch", "").partition(" ")[0] or None,

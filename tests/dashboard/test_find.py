@@ -105,6 +105,14 @@ def test_a_task_links_to_its_trace(desk: Desk, settings: Settings) -> None:
         assert "traces.example" not in web.get(f"/task?id={task}").text
 
 
+def test_a_task_links_to_its_log_lines(desk: Desk, settings: Settings) -> None:
+    task = desk.push(id='a"b&c/<d>')
+    chosen = settings.replace(dashboard_log_url="https://logs.example/?q={task_id}&x=1")
+    with TestClient(local_app(chosen), base_url="http://localhost") as web:
+        text = web.get("/task", params={"id": task}).text
+    assert 'href="https://logs.example/?q=a%22b%26c%2F%3Cd%3E&amp;x=1"' in text
+
+
 # --- graph -------------------------------------------------------------------------------------------------------
 
 

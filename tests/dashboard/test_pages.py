@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import html
 import json
+from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
 
+from relier.dashboard.application import local_app
 from relier.dashboard.pages import PAGES
 from relier.ledger.batches.membership import BatchHeader, Member
 from relier.ledger.nodes import Role
 from relier.settings import Settings
+from tests.dashboard.screens import paths_of
+from tests.dashboard.shop_data import fill
 from tests.support.cli_desk import LEASE_MS, Desk, body, failure
 
 EVIL = "<script>alert(1)</script>"
@@ -154,6 +158,26 @@ def test_odd_parameters_are_refused_or_ignored(web: TestClient, desk: Desk, odd:
         answer = web.get(page.path, params=dict.fromkeys((*page.parameters, "said", "cursor"), odd))
         assert answer.status_code in {200, 400, 404, 502}, (page.path, answer.status_code, answer.text)
     assert web.get("/tasks", params={"state": "dead", "cursor": odd}).status_code in {200, 400}
+
+
+def test_two_dashboards_show_the_same(web: TestClient, desk: Desk, settings: Settings) -> None:
+    """They keep nothing but recent rates of what they have read themselves."""
+    ids = fill(desk)
+    paths = [f"/api{path}" if path != "/" else "/api/overview" for path in paths_of(ids).values()]
+
+    def lasting(data: Any) -> Any:
+        own = ("now_ms", "rates", "in_rate", "out_rate", "throughput", "lease_left_ms")
+        if isinstance(data, dict):
+            return {name: lasting(value) for name, value in data.items() if name not in own}
+        return [lasting(one) for one in data] if isinstance(data, list) else data
+
+    with TestClient(local_app(settings), base_url="http://localhost") as other:
+        for path in paths:
+            one, two = lasting(web.get(path).json()), lasting(other.get(path).json())
+            for found in (one, two):
+                found.pop("why", None)  # says how long ago things happened
+                found.pop("times_ms", None)
+            assert one == two, path
 
 
 def test_values_pass_the_redaction_hook(desk: Desk, settings: Settings) -> None:

@@ -171,6 +171,9 @@ class Settings:
     dashboard_trace_url: Annotated[str, Meta(pattern=r"^(https?://[^\s]+)?$")] = ""
     """Address of a trace in your tracing system, such as `https://jaeger.example.com/trace/{trace_id}`: the dashboard
     links tasks to it. `{trace_id}` and `{span_id}` are replaced."""
+    dashboard_log_url: Annotated[str, Meta(pattern=r"^(https?://[^\s]+)?$")] = ""
+    """Address of the log lines of a task, such as `https://logs.example.com/?q={task_id}`: the dashboard links tasks to
+    it. `{task_id}` is replaced."""
 
     signing_keys: Secret = NO_SECRET
     """Sign payloads and run only signed ones: `id:base64,id2:base64`, the key in use first; each ≥ 16 bytes."""

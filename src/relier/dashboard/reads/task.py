@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from typing import Any
+from urllib.parse import quote
 
 from relier.cli.commands.why import look
 from relier.cli.output import in_utc
@@ -36,6 +37,7 @@ def task(session: DashboardSession, query: Query) -> dict[str, Any]:
         "why": _why(found, around),
         "attempts": [history_dict(entry) | {"fence": entry.fence} for entry in found.history],
         "payload": payload,
+        "log_url": session.settings.dashboard_log_url.replace("{task_id}", quote(record.id, safe="")) or None,
         "trace_url": _trace_url(session.settings.dashboard_trace_url, payload.get("trace")),
         "result": _value(session, found, found.result, "result"),
         "checkpoint": _value(session, found, found.checkpoint, "checkpoint"),

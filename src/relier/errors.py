@@ -4,6 +4,7 @@ RelierError
 ├── ConfigurationError              settings, URL or server are unusable; raised at start
 │   ├── OutboxDatabaseError         the database of an outbox refuses a relay: credentials, rights, tables
 │   ├── ScheduleDefinitionError     a schedule's times, options or arguments are invalid
+│   ├── ShardsError                 RELIER_SHARDS differs from the namespace's, or something does not support shards
 │   └── LayoutError                 the namespace was written in a different layout
 ├── StoreError                      the store failed; no call was applied in part
 │   ├── StoreUnavailableError       an outage; the same call may succeed later
@@ -73,6 +74,11 @@ class ConfigurationError(RelierError):
 
 class LayoutError(ConfigurationError):
     """The namespace holds data in a different layout. Nothing was written."""
+
+
+class ShardsError(ConfigurationError):
+    """The namespace has another number of shards than RELIER_SHARDS says, or a part of Relier or a task's definition
+    does not work with several shards. Nothing was written."""
 
 
 class OutboxDatabaseError(ConfigurationError):

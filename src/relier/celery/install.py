@@ -21,7 +21,8 @@ from relier.celery.sending.publish import amqp_class, broker_scheme
 from relier.celery.working.bootsteps import ConsumerStep, LedgerStep
 from relier.celery.working.events import events_class
 from relier.errors import ConfigurationError
-from relier.settings import Settings
+from relier.settings import Settings, get_settings
+from relier.settings.shards import refuse_shards
 from relier.submit.client import has_chosen_store, is_store_chosen, use_client
 
 log = logging.getLogger("relier.celery")
@@ -56,6 +57,7 @@ def install(
         raise ConfigurationError(f"install takes the Celery app, an instance of celery.Celery, not {app!r:.60}")
     if find_adoption(app) is not None:
         return app
+    refuse_shards((settings or get_settings.__wrapped__()).shards, "the Celery engine")
     _check_store(settings)
     adoption = Adoption(app, adopt, settings, outbox)
     remember_adoption(adoption)

@@ -52,7 +52,8 @@ def finite(ctx: click.Context, param: click.Parameter, value: float | None) -> f
 def settings_for(ctx: click.Context) -> Settings:
     """Return the settings. A bad URL is reported here, before any user code is imported."""
     settings = settings_of(option_value(ctx, "url"), option_value(ctx, "namespace"))
-    target_of(settings)
+    for shard in range(settings.shards):
+        target_of(settings.of_shard(shard))
     names = ("log_level", "metrics_port", "metrics_host")
     given = {name: value for name in names if (value := option_value(ctx, name)) is not None}
     return settings.replace(**given) if given else settings

@@ -97,7 +97,13 @@ def common_beginning(texts: Sequence[str]) -> str:
 # --- output ------------------------------------------------------------------------------------------------------
 
 
+collected: ContextVar[list[dict[str, Any]] | None] = ContextVar("collected", default=None)  # instead of printing
+
+
 def print_json(document: Any) -> None:
+    if (documents := collected.get()) is not None:
+        documents.append(document)
+        return
     click.echo(json.dumps(document, indent=2, ensure_ascii=False, default=str))
 
 

@@ -27,6 +27,7 @@ from relier.errors import (
 from relier.ledger import keys, replies
 from relier.ledger.ledger import Ledger, scripts_of
 from relier.settings import Settings
+from relier.settings.shards import split_urls
 from relier.store.call import Call
 from relier.store.connect.address import parse_url
 from relier.store.sync_store import SyncStore
@@ -76,11 +77,20 @@ def exit_code_of(error: RelierError) -> Exit:
 class Session:
     """The store and the ledger of one command, opened on first use."""
 
-    def __init__(self, url: str | None = None, namespace: str | None = None, *, as_json: bool = False) -> None:
+    def __init__(
+        self,
+        url: str | None = None,
+        namespace: str | None = None,
+        *,
+        as_json: bool = False,
+        shard: int | None = None,
+    ) -> None:
         self.url = url
         self.namespace = namespace
         self.as_json = as_json
+        self._shard = shard
         self._open: SyncStore | None = None
+        self._shards: list[Session] = []
 
     def __enter__(self) -> Self:
         return self
@@ -90,10 +100,29 @@ class Session:
     ) -> None:
         if self._open is not None:
             self._open.close()
+        for shard in self._shards:
+            shard.__exit__(kind, error, trace)
 
     @cached_property
     def settings(self) -> Settings:
-        return settings_of(self.url, self.namespace)
+        settings = settings_of(self.url, self.namespace)
+        return settings if self._shard is None else settings.of_shard(self._shard)
+
+    @property
+    def is_sharded(self) -> bool:
+        """Whether the command is for several shards. Invalid settings are reported by the command itself."""
+        try:
+            return self.settings.is_sharded
+        except ConfigurationError:
+            return False
+
+    @property
+    def shards(self) -> list[Session]:
+        """The sessions of all shards, in order. They end with this session."""
+        if not self._shards:
+            numbers = range(self.settings.shards)
+            self._shards = [Session(self.url, self.namespace, as_json=self.as_json, shard=n) for n in numbers]
+        return self._shards
 
     @cached_property
     def keyring(self) -> Keyring:
@@ -139,10 +168,12 @@ class Session:
         return place_of(self.settings)
 
     def _check_layout(self, store: SyncStore) -> None:
-        """Check the layout without `open`, which would create the namespace."""
-        layout = store.command("HGET", keys.spell(self.ledger.prefix, "meta"), "layout", retry=True)
+        """Check the layout and the number of shards without `open`, which would create the namespace."""
+        meta = keys.spell(self.ledger.prefix, "meta")
+        layout, born = store.command("HMGET", meta, "layout", "born", retry=True)
         if layout is not None:
-            replies.opened(self.settings.namespace, [layout, b""])
+            shards = self.settings.shards
+            replies.opened(self.settings.namespace, 1 if born is None else shards, [layout, born or b""])
 
 
 def settings_of(url: str | None, namespace: str | None) -> Settings:
@@ -162,7 +193,8 @@ def settings_of(url: str | None, namespace: str | None) -> Settings:
 def _check_url(url: str) -> None:
     """Check --url, and name the option instead of the variable in the error."""
     try:
-        parse_url(url)
+        for each in split_urls(url) or (url,):
+            parse_url(each)
     except ConfigurationError as error:
         raise ConfigurationError(str(error).replace("RELIER_REDIS_URL", "--url")) from error
 
@@ -187,12 +219,30 @@ def with_session(function: Callable[..., Any]) -> Callable[..., Any]:
         session = Session(
             option_value(ctx, "url"), option_value(ctx, "namespace"), as_json=bool(option_value(ctx, "as_json"))
         )
+        if (shard := option_value(ctx, "shard")) is not None:
+            session = only_shard(session, shard)
         with session:
-            code = function(session, **given)
+            if session.is_sharded:
+                from relier.cli.shards.over import run_over_shards
+
+                code = run_over_shards(session, function, given)
+            else:
+                code = function(session, **given)
         if code:
             ctx.exit(int(code))
 
     return command
+
+
+def only_shard(session: Session, given: str) -> Session:
+    """Return the session of the shard that --shard names."""
+    shards = session.settings.shards
+    if not given.isdecimal() or int(given) >= shards:
+        raise ConfigurationError(
+            f"--shard {given}: there is no such shard, because RELIER_SHARDS is {shards}; give a number from 0 to "
+            f"{shards - 1}"
+        )
+    return Session(session.url, session.namespace, as_json=session.as_json, shard=int(given))
 
 
 def option_value(ctx: click.Context, name: str) -> Any:

@@ -51,15 +51,16 @@ def relier_lifespan(own: Lifespan | None = None, *, settings: Settings | None = 
 
 
 async def _open(client: Client) -> None:
-    place = place_of(client.settings)
-    try:
-        await client.aopen()
-    except ConfigurationError:
-        raise
-    except StoreUnavailableError as error:
-        log.warning("the store is unreachable, pushes fail until it is back: %s (%s)", place, error)
-        return
-    log.info("connected: %s", place)
+    for shard in client.shards:
+        place = place_of(shard.settings)
+        try:
+            await shard.aopen()
+        except ConfigurationError:
+            raise
+        except StoreUnavailableError as error:
+            log.warning("the store is unreachable, pushes fail until it is back: %s (%s)", place, error)
+        else:
+            log.info("connected: %s", place)
 
 
 def get_client() -> Client:

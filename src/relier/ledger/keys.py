@@ -39,7 +39,8 @@ SCHEMA: tuple[Key, ...] = (
         "meta",
         None,
         "hash",
-        "layout version; `born`: the birth mark; `emptied`: `<when (ms)> <earlier mark>`; `touched`, to confirm; "
+        "layout version; `born`: the birth mark, with the shard and their number if there are several; "
+        "`emptied`: `<when (ms)> <earlier mark>`; `touched`, to confirm; "
         "`fired`: the latest intended time (ms) fired by a schedule that was removed since; `repair`: where the "
         "repair of damaged keys continues, and the time of its last turn (ms)",
         "namespace",

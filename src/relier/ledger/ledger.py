@@ -83,12 +83,13 @@ class Ledger(
     def open(self, remembered: str = "", fresh: str = "") -> Call[str]:
         """Mark an empty namespace with this layout and a birth mark. Return the mark.
 
-        Raises LayoutError if the namespace has a different layout. `remembered`: the mark that the caller knows. If the
+        Raises LayoutError if the namespace has a different layout, and ShardsError if it was created under a different
+        number of shards, which the mark records. `remembered`: the mark that the caller knows. If the
         marks differ, the store was emptied or replaced, and the script records that for `rl doctor`. `fresh`: the
         beginning of a new mark, random by default.
         """
-        args: list[Arg] = [keys.LAYOUT, fresh or new_mark(), remembered]
-        return self._call("open", args, partial(replies.opened, self._namespace))
+        args: list[Arg] = [keys.LAYOUT, (fresh or new_mark()) + self._mark_suffix, remembered]
+        return self._call("open", args, partial(replies.opened, self._namespace, self._shards))
 
     def submit(
         self,

@@ -45,6 +45,7 @@ from relier.ledger.records import (
 from relier.ledger.schedule_records import DueSchedule
 from relier.ledger.stats import QueueStats, Stats
 from relier.monitoring.admission import refusals
+from relier.settings.shards import check_shards
 from relier.states import BY_WORD, State
 from relier.store.call import Durability
 
@@ -54,14 +55,15 @@ OPERATED = ("ok", "repeat", "asked", "missing", "conflict", "illegal", "key_take
 CORRUPT = "its record cannot be read: another program wrote to its key; inspect the key, then delete it by hand"
 
 
-def opened(namespace: str, raw: Any) -> str:
-    """Return the birth mark. Raise LayoutError if the namespace has a different layout."""
+def opened(namespace: str, shards: int, raw: Any) -> str:
+    """Return the birth mark. Raise an error if the namespace has a different layout or number of shards."""
     layout, born = map(text, raw)
     if layout != LAYOUT:
         raise LayoutError(
             f"namespace {namespace!r} has layout {layout}, but this release uses layout {LAYOUT}; nothing was written; "
             f"{layout_advice(layout)}, or choose another RELIER_NAMESPACE; see docs/how-to/upgrade.md"
         )
+    check_shards(namespace, shards, born)
     return born
 
 

@@ -195,14 +195,14 @@ class IdempotencyLock:
         if self._held is not None:
             raise RelierError(f"lock {self.key!r:.80} is already entered; create a separate lock for each block")
         self.state, self._conclusion = None, None
-        client = default_client()
+        client = default_client().of(self.key)
         ms = max(1, round(1000 * client.settings.idempotency_inflight_ttl))
         return HeldKey(client, self.key, secrets.token_hex(16), ms, current_context())
 
     async def _ask(self, held: HeldKey, ledger: LedgerAccess[Any]) -> Locked:
         """Ask the store for the key; inside a task, until the store answers."""
         ctx = held.ctx
-        holder = place() if ctx is None else Lease(ctx.task_id, str(ctx.fence), ctx.worker_id)
+        holder = Lease(ctx.task_id, str(ctx.fence), ctx.worker_id) if ctx is not None and held.is_here else place()
         call = held.client.ledger.lock(held.key, held.token, held.ms, holder)
         if ctx is None:
             return await ledger.run(call)

@@ -55,6 +55,14 @@ class HeldKey:
         return self.client.ledger.unlock(self.key, self.token)
 
     @property
+    def is_here(self) -> bool:
+        """Return whether the key belongs to the same shard as the task that entered the lock.
+
+        Another shard knows neither the task nor its worker, so there the key is held as by code outside tasks.
+        """
+        return self.ctx is not None and self.client.of(self.ctx.task_id) is self.client.of(self.key)
+
+    @property
     def pause(self) -> float:
         """Return the seconds from one renewal to the next."""
         return self.ms / 3000

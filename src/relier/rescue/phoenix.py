@@ -79,7 +79,7 @@ class Phoenix:
         self._janitor = Janitor(settings, store, ledger)
         self._repairer = Repairer(store, ledger)
         self._repair_trouble = ""
-        context = FireContext(ledger, settings.namespace, Keyring.of(settings) if keyring is None else keyring)
+        context = FireContext.of(settings, ledger, Keyring.of(settings) if keyring is None else keyring)
         self._schedules = DueSchedules(context, store.run)
         self._rhythm = Rhythm(settings.resurrection_check_interval)
         self._ending = asyncio.Event()

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Sequence
 from datetime import UTC, datetime
+from itertools import chain
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Protocol, Unpack
 
 from relier.codec.keyring import Keyring
@@ -23,6 +25,7 @@ from relier.schedules.firing import FireContext
 from relier.schedules.spec import ScheduleOptions, ScheduleSpec, spec_of
 from relier.schedules.views import ScheduleInfo, info_of, moment, next_times
 from relier.settings import Settings
+from relier.settings.shards import drawn, shard_of
 from relier.store.call import Call, Durability
 from relier.store.sync_wire import run_sync
 from relier.submit.client import Client, default_client
@@ -48,7 +51,7 @@ class ScheduleOperations:
         self._settings = settings
         self._keyring = keyring
         self._access = access
-        self._context = FireContext(ledger, settings.namespace, keyring)
+        self._context = FireContext.of(settings, ledger, keyring)
         self._changes = ScheduleChanges(self._context, access.run, Durability(settings.durability))
 
     async def create(self, spec: ScheduleSpec) -> ScheduleInfo:
@@ -89,7 +92,7 @@ class ScheduleOperations:
             )
         definition = read_definition(name, stored.definition)
         schema_version, body = definition.open_call(name, self._keyring)
-        task_id = new_task_id()
+        task_id = drawn(new_task_id, self._settings.shard or 0, self._settings.shards)
         payload = seal(
             body,
             schema_version=schema_version,
@@ -113,44 +116,52 @@ def operations_of(client: Client, access: ScheduleAccess) -> ScheduleOperations:
     return ScheduleOperations(client.settings, client.ledger, client.keyring, access)
 
 
+def by_name(found: Sequence[Sequence[ScheduleInfo]]) -> Sequence[ScheduleInfo]:
+    """Return the schedules of all shards in one list."""
+    return sorted(chain.from_iterable(found), key=attrgetter("name"))
+
+
 class Schedules:
     """Change and read the schedules of a namespace, blocking: `Schedules().pause("nightly")`."""
 
     def __init__(self, client: Client | None = None) -> None:
         self._client = client or default_client()
-        self._operations = operations_of(self._client, self._client.blocking)
+        self._shards = [operations_of(shard, shard.blocking) for shard in self._client.shards]
+
+    def _of(self, name: str) -> ScheduleOperations:
+        return self._shards[shard_of(name, len(self._shards))]
 
     def create(self, name: str, task: RlTask[Any, Any], **options: Unpack[ScheduleOptions]) -> ScheduleInfo:
         """Create a schedule, or edit one that was created at run time. Takes the arguments of `schedule`."""
-        return run_sync(self._operations.create(spec_of(name, task, options)))
+        return run_sync(self._of(name).create(spec_of(name, task, options)))
 
     def get(self, name: str) -> ScheduleInfo:
         """Read one schedule with its history. Raises ScheduleNotFoundError."""
-        return run_sync(self._operations.get(name))
+        return run_sync(self._of(name).get(name))
 
     def list(self) -> Sequence[ScheduleInfo]:
         """Read all schedules, by name, each with its last firing."""
-        return run_sync(self._operations.list_all())
+        return by_name([run_sync(shard.list_all()) for shard in self._shards])
 
     def pause(self, name: str) -> ScheduleInfo:
         """Stop firing a schedule until it is resumed. Tasks that it fired continue."""
-        return run_sync(self._operations.pause(name))
+        return run_sync(self._of(name).pause(name))
 
     def resume(self, name: str) -> ScheduleInfo:
         """Make a paused or disabled schedule active again, from its next time after now."""
-        return run_sync(self._operations.resume(name))
+        return run_sync(self._of(name).resume(name))
 
     def remove(self, name: str) -> None:
         """Remove a schedule and its history. If code declares it, the next worker that starts creates it again."""
-        run_sync(self._operations.remove(name))
+        run_sync(self._of(name).remove(name))
 
     def run_now(self, name: str) -> SyncTaskReceipt[Any]:
         """Run the schedule's task once, now. The schedule's times and history do not change."""
-        return SyncTaskReceipt(run_sync(self._operations.run_now(name)), client=self._client)
+        return SyncTaskReceipt(run_sync(self._of(name).run_now(name)), client=self._client)
 
     def next_times(self, name: str, n: int = 5) -> Sequence[datetime]:
         """Return the next times at which the schedule is due, or would be if it were active, in its time zone."""
-        return run_sync(self._operations.next_times(name, n))
+        return run_sync(self._of(name).next_times(name, n))
 
 
 class AsyncSchedules:
@@ -158,28 +169,31 @@ class AsyncSchedules:
 
     def __init__(self, client: Client | None = None) -> None:
         self._client = client or default_client()
-        self._operations = operations_of(self._client, self._client.awaiting)
+        self._shards = [operations_of(shard, shard.awaiting) for shard in self._client.shards]
+
+    def _of(self, name: str) -> ScheduleOperations:
+        return self._shards[shard_of(name, len(self._shards))]
 
     async def create(self, name: str, task: RlTask[Any, Any], **options: Unpack[ScheduleOptions]) -> ScheduleInfo:
-        return await self._operations.create(spec_of(name, task, options))
+        return await self._of(name).create(spec_of(name, task, options))
 
     async def get(self, name: str) -> ScheduleInfo:
-        return await self._operations.get(name)
+        return await self._of(name).get(name)
 
     async def list(self) -> Sequence[ScheduleInfo]:
-        return await self._operations.list_all()
+        return by_name([await shard.list_all() for shard in self._shards])
 
     async def pause(self, name: str) -> ScheduleInfo:
-        return await self._operations.pause(name)
+        return await self._of(name).pause(name)
 
     async def resume(self, name: str) -> ScheduleInfo:
-        return await self._operations.resume(name)
+        return await self._of(name).resume(name)
 
     async def remove(self, name: str) -> None:
-        await self._operations.remove(name)
+        await self._of(name).remove(name)
 
     async def run_now(self, name: str) -> TaskReceipt[Any]:
-        return TaskReceipt(await self._operations.run_now(name), client=self._client)
+        return TaskReceipt(await self._of(name).run_now(name), client=self._client)
 
     async def next_times(self, name: str, n: int = 5) -> Sequence[datetime]:
-        return await self._operations.next_times(name, n)
+        return await self._of(name).next_times(name, n)

@@ -19,6 +19,7 @@ from relier.schedules.firing import FireContext, RunCall
 from relier.schedules.spec import ScheduleOptions, ScheduleSpec, spec_of, timing_of
 from relier.schedules.timings import Timing
 from relier.settings import Settings
+from relier.settings.shards import shard_of
 from relier.store.call import Durability
 from relier.submit.client import Client
 
@@ -113,9 +114,12 @@ async def declare_all(
 
     `context`: fires a schedule that is due when it is edited.
 
-    If one schedule cannot be written, log a warning and write the others. Raise errors of the store.
+    If one schedule cannot be written, log a warning and write the others. Raise errors of the store. With shards,
+    `client` is that of one shard, and only the schedules of this shard are written.
     """
-    context = context or FireContext(client.ledger, client.settings.namespace, client.keyring)
+    settings = client.settings
+    specs = [spec for spec in specs if shard_of(spec.name, settings.shards) == (settings.shard or 0)]
+    context = context or FireContext.of(client.settings, client.ledger, client.keyring)
     changes = ScheduleChanges(context, run, Durability(client.settings.durability))
     stored, now_ms = await read_all(run, context)
     for spec in specs:

@@ -9,6 +9,7 @@ own id. The signature covers the task's name and arguments, but not when or how 
 from __future__ import annotations
 
 import hashlib
+from itertools import count
 from typing import Any, Literal
 
 import msgspec
@@ -20,6 +21,7 @@ from relier.ledger.limit_records import RunLimit
 from relier.ledger.records import Submission
 from relier.schedules.planning import CATCH_UP_LIMIT, CatchUp, CatchUpRule
 from relier.schedules.timings import Timing, read_timing
+from relier.settings.shards import shard_of
 from relier.store.call import Durability
 
 VERSION = 1
@@ -83,13 +85,20 @@ class Definition(msgspec.Struct, frozen=True, omit_defaults=True):
         )
 
     def runs(
-        self, name: str, namespace: str, version: str, times: tuple[int, ...], keyring: Keyring
+        self,
+        name: str,
+        namespace: str,
+        version: str,
+        times: tuple[int, ...],
+        keyring: Keyring,
+        shard: int = 0,
+        shards: int = 1,
     ) -> list[tuple[int, Submission]]:
         """Return each intended time with the submission of its run."""
         schema_version, body = self.open_call(name, keyring)
         found = []
         for at in times:
-            task_id = run_id(namespace, name, version, at)
+            task_id = run_id(namespace, name, version, at, shard, shards)
             payload = seal(
                 body, schema_version=schema_version, pushed_ms=at, task_id=task_id, name=self.task, keyring=keyring
             )
@@ -122,12 +131,21 @@ def sealed_as(name: str) -> str:
     return f"schedule:{name}"
 
 
-def run_id(namespace: str, name: str, version: str, intended_ms: int) -> str:
+def run_id(namespace: str, name: str, version: str, intended_ms: int, shard: int = 0, shards: int = 1) -> str:
     """Return the id of a run: a UUID of version 8 (32 hex digits). All processes compute the same id for a run.
 
-    Ids sort by intended time.
+    Ids sort by intended time. With shards, a number is added to what the id is derived from until the id belongs to the
+    schedule's shard.
     """
     text = f"{len(namespace)}:{namespace}{len(name)}:{name}{version}:{intended_ms}"
+    numbers = count(1)
+    found = _id_from(text, intended_ms)
+    while shard_of(found, shards) != shard:
+        found = _id_from(f"{text}~{next(numbers)}", intended_ms)
+    return found
+
+
+def _id_from(text: str, intended_ms: int) -> str:
     digest = int.from_bytes(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[:10], "big")
     value = (intended_ms & (1 << 48) - 1) << 80 | digest
     value = value & ~(0xF << 76) | 0x8 << 76

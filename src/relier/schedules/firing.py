@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from relier.codec.keyring import Keyring
@@ -17,6 +17,7 @@ from relier.ledger.ledger import CHUNK_BYTES, Ledger
 from relier.ledger.schedule_records import FIRE_RUNS, DueSchedule, FireAnswer, FireOutcome
 from relier.schedules.definition import read_definition
 from relier.schedules.planning import plan_fire
+from relier.settings import Settings
 from relier.store.call import Call
 
 log = logging.getLogger("relier.schedules")
@@ -31,13 +32,22 @@ class FireContext:
     ledger: Ledger
     namespace: str
     keyring: Keyring
+    shard: int = field(default=0, kw_only=True)
+    shards: int = field(default=1, kw_only=True)
+
+    @classmethod
+    def of(cls, settings: Settings, ledger: Ledger, keyring: Keyring) -> FireContext:
+        """Return the context of one namespace, which may be a shard."""
+        return cls(ledger, settings.namespace, keyring, shard=settings.shard or 0, shards=settings.shards)
 
     def call(self, due: DueSchedule, now_ms: int) -> Call[FireAnswer]:
         """Return the call that fires a due schedule. Raise a RelierError if this process cannot compute it."""
         definition = read_definition(due.name, due.definition)
         most = max(1, min(FIRE_RUNS, CHUNK_BYTES // max(1, len(definition.payload))))
         plan = plan_fire(definition.when(), definition.rule(), due.intended_ms, now_ms, most)
-        runs = definition.runs(due.name, self.namespace, due.version, plan.runs, self.keyring) if plan.runs else []
+        shard = (self.shard, self.shards)
+        named = (due.name, self.namespace, due.version)
+        runs = definition.runs(*named, plan.runs, self.keyring, *shard) if plan.runs else []
         return self.ledger.fire(
             due.name,
             due.version,

@@ -13,7 +13,7 @@ import msgspec
 
 from relier.codec.keyring import NO_KEYS, Keyring
 from relier.envelope import seal
-from relier.errors import PayloadEncodingError, PayloadIntegrityError, RelierError, ScheduleDefinitionError
+from relier.errors import PayloadEncodingError, PayloadIntegrityError, RelierError, ScheduleDefinitionError, ShardsError
 from relier.ledger.checks import MAX_LIMITS, PRIORITIES, check_name, encoded_size
 from relier.ledger.limit_records import LimitNumbers, RunLimit
 from relier.options import PushOptions, Span, is_whole, milliseconds
@@ -159,6 +159,12 @@ class ScheduleSpec:
         body = self.check_call()
         options, push = self.task.options, PushOptions(queue=self.queue, priority=self.priority)
         level = options.durability or Durability(settings.durability)
+        if settings.shards > 1 and (options.limits or options.idempotent or options.idempotency_key is not None):
+            raise ShardsError(
+                f"schedule {self.name!r} was not written: with RELIER_SHARDS its name decides the shard of its tasks, "
+                f"but the key of task {options.name} (its idempotency key or a limit) may belong to another shard; let "
+                f"the schedule run a task without such a key, which pushes {options.name}"
+            )
         run = submission_of(self.task, tuple(self.args), dict(self.kwargs), push, level, settings, NO_KEYS, "id")
         payload = seal(
             body,

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_type_
 from msgspec import Meta
 
 from relier.errors import ConfigurationError
+from relier.settings.shards import MOST_SHARDS, ROOT, split_urls, trouble_with_shards
 from relier.settings.values import NO_SECRET, Secret, WrongValueError, checked
 
 LogLevel = Literal["debug", "info", "warning", "error"]
@@ -53,13 +54,17 @@ class Settings:
     is one hash slot."""
     key_prefix: Annotated[str, Meta(pattern=r"^[^{}\s]*$")] = "rl:"
     """Prefix of every key, before the namespace."""
+    shards: Annotated[int, Meta(ge=1, le=MOST_SHARDS)] = 1
+    """Number of shards. Shard 2 of the namespace `shop` is the namespace `shop.2`, and each task lies in the shard that
+    its id belongs to. Use the same value in all processes; to change it, see [Shards](../how-to/shards.md)."""
 
     redis_url: str = field(default="embedded://", repr=False)
     """URL of the store. `embedded://` starts a Valkey for the project and keeps its data in `.relier/`. That folder is
     in the nearest parent of the working directory that has `.relier`, `pyproject.toml`, `setup.py`, `setup.cfg`,
     `manage.py` or `.git`, or in the working directory itself. Two apps in one repository share it: give each its own
     `RELIER_NAMESPACE`. `embedded:///a/folder` uses another folder. Other schemes: `redis://`, `rediss://`,
-    `valkey://`, `valkeys://`, `unix://`, `sentinel://`, `redis+cluster://`."""
+    `valkey://`, `valkeys://`, `unix://`, `sentinel://`, `redis+cluster://`. With shards: one URL for all of them, or
+    one for each, separated by spaces."""
     redis_use_sentinel: bool = False
     """Find the primary through `redis_sentinel_nodes` instead of `redis_url`."""
     redis_sentinel_nodes: str = field(default="", repr=False)
@@ -184,6 +189,8 @@ class Settings:
     """Hook that hides private data in payloads, results and failures: `package.module:function`. It is called with the
     task's name and the value, and returns what may be shown."""
 
+    shard: int | None = field(default=None, init=False, repr=False)  # of which these are the settings; None: of all
+    _whole: Settings | None = field(default=None, init=False, repr=False, compare=False)
     _given: frozenset[str] = field(default=frozenset(), init=False, repr=False, compare=False)
 
     if not TYPE_CHECKING:  # type checkers see the signature that the fields make
@@ -197,12 +204,38 @@ class Settings:
 
     def replace(self, **changes: Any) -> Settings:
         """Return these settings with some changed. Neither the environment nor the project is read again."""
-        values, trouble = _checked(changes, in_code=changes)
+        shards = {} if self.shard is None else {"shards": 1}  # one shard has one URL
+        values, trouble = _checked(changes, changes, {name: getattr(self, name) for name in DEFAULTS} | shards)
         if trouble:
             changes.clear()
             raise ConfigurationError(trouble)
         made = object.__new__(type(self))
         made.__dict__.update(self.__dict__ | values, _given=self._given | values.keys())
+        return made
+
+    @property
+    def is_sharded(self) -> bool:
+        """Return whether these are the settings of several shards together, rather than of one namespace."""
+        return self.shards > 1 and self.shard is None
+
+    @property
+    def whole(self) -> Settings:
+        """Return the settings of all shards together."""
+        return self._whole or self
+
+    def of_shard(self, shard: int) -> Settings:
+        """Return the settings of one shard, or those of the only namespace."""
+        if self.shards == 1:
+            return self
+        whole, urls = self.whole, split_urls(self.whole.redis_url)
+        made = object.__new__(type(self))
+        made.__dict__.update(
+            self.__dict__,
+            namespace=whole.namespace if shard == ROOT else f"{whole.namespace}.{shard}",
+            redis_url=urls[max(0, shard) % len(urls)],
+            shard=shard,
+            _whole=whole,
+        )
         return made
 
     def is_given(self, name: str) -> bool:
@@ -217,14 +250,14 @@ TYPES: dict[str, Any] = {name: _HINTS[name] for name in DEFAULTS}
 
 def _checked_with_environment(given: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
     """Return the checked values of the project, the environment and the code, of which the later ones win."""
-    return _checked(_project_values() | _environment_values() | dict(given), in_code=given)
+    return _checked(_project_values() | _environment_values() | dict(given), given, DEFAULTS)
 
 
-def _checked(given: Mapping[str, Any], in_code: Iterable[str]) -> tuple[dict[str, Any], str]:
+def _checked(given: Mapping[str, Any], in_code: Iterable[str], others: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
     """Return the values, converted to the types of their fields, and a message that names all invalid ones.
 
-    The caller raises, because it has no key in a local variable. `in_code`: the fields that code wrote out. The others
-    come from the environment or the project.
+    The caller raises, because it has no key in a local variable. `in_code`: the fields that code wrote out. The rest
+    of the given ones come from the environment or the project. `others`: the values of all other fields.
     """
     values, wrong = {}, {}
     for name, value in given.items():
@@ -243,7 +276,8 @@ def _checked(given: Mapping[str, Any], in_code: Iterable[str]) -> tuple[dict[str
         where = "the environment" if _project is None else f"the environment or {_project.place}"
         where = "the code" if wrong.keys() <= set(in_code) else where
         return {}, f"invalid settings: {problems}; correct {where} and start again"
-    return values, ""
+    trouble = trouble_with_shards({**others, **values})
+    return values, f"invalid settings: {trouble}" if trouble else ""
 
 
 def _environment_values() -> dict[str, str]:
@@ -298,8 +332,9 @@ def _given_by_project() -> Iterable[Any]:
 
 
 def environment(settings: Settings) -> dict[str, str]:
-    """Return these settings as environment variables, for a child process."""
+    """Return these settings as environment variables, for a child process. Those of a shard name all shards."""
     values = {name: getattr(settings, name) for name in DEFAULTS}
+    values |= {name: getattr(settings.whole, name) for name in ("namespace", "redis_url")}
     return {
         f"RELIER_{name.upper()}": value.get_secret_value() if isinstance(value, Secret) else str(value)
         for name, value in values.items()

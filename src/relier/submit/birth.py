@@ -7,6 +7,10 @@ earlier release has no mark until this release opens it; that does not count as 
 
 The mark does not reveal a store that was reset to an earlier state of its own, nor a store that was emptied while no
 process ran that remembers the mark. A copy of a store has the mark of the original.
+
+With RELIER_SHARDS, a mark also records which shard of how many it was made for, and opening a namespace under another
+number of shards is refused. Processes with shards and processes without use no common namespace. So those with shards
+also open the root, the namespace without a number, which the others use.
 """
 
 from __future__ import annotations
@@ -14,6 +18,9 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+
+from relier.ledger.ledger import Ledger
+from relier.settings import Settings
 
 log = logging.getLogger("relier.store")
 
@@ -41,3 +48,16 @@ class BirthMark:
             before,
         )
         return True
+
+
+class RootCheck:
+    """Check once per process that nobody uses the namespace without shards, or under another number of shards.
+
+    `settings`: those of the root. While its server is away, the check is left to a later opening: the other shards
+    must go on.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.ledger = Ledger(settings)
+        self.done = False

@@ -74,12 +74,13 @@ class Bulk:
         self.level = level_of(task, push, client)
         self._task = task
         self._push = push
-        self._client = client
+        self.client = client
         self._chosen = None if task_ids is None else _checked_ids(task_ids)
         self._calls: list[CallArguments] = []
         self._ids: list[str] = []
         self._kept: deque[Submission] = deque()
         self._kept_bytes = 0
+        self.keeps = KEPT_BYTES
         self._left = NOTHING
         self._paid = False
         self._chunks: Iterator[list[Submission]] | None = None
@@ -90,18 +91,22 @@ class Bulk:
 
     def add(self, calls: Sequence[CallArguments]) -> None:
         """Check some calls and count them against the limits. Raise if a call is wrong. Nothing is pushed yet."""
+        ids = self._next_ids(len(self._calls), len(calls))
+        self.take(calls, ids, [self._make(*pair) for pair in zip(calls, ids, strict=True)])
+
+    def take(self, calls: Sequence[CallArguments], ids: Sequence[str], tasks: Sequence[Submission]) -> None:
+        """Add calls with their ids and submissions."""
         first = len(self._calls)
         self._calls += calls
-        self._ids += self._next_ids(first, len(calls))
-        tasks = [self._make(number) for number in range(first, len(self._calls))]
-        most = self._client.settings.max_payload_bytes
+        self._ids += ids
+        most = self.client.settings.max_payload_bytes
         for number, task in enumerate(tasks, first):
             # Calls of one bulk differ in id, key, limits and payload only, and the ledger checks each again when it is
             # sent. Two limits of one call may have the same key.
             if number == 0 or task.key or self._chosen is not None or len(task.payload) > most or len(task.limits) > 1:
                 check_submission(task, most)
             self._keep(task)
-        self._left += self._task.guards.load(self._client.settings, calls, self._held(tasks))
+        self._left += self._task.guards.load(self.client.settings, calls, self._held(tasks))
 
     def _next_ids(self, first: int, n: int) -> list[str]:
         if self._chosen is None:
@@ -111,38 +116,50 @@ class Bulk:
             raise _miscounted(len(self._chosen), "more")
         return ids
 
-    def _make(self, number: int) -> Submission:
+    def _make(self, call: CallArguments, task_id: str) -> Submission:
         """Return the submission of one call. If a call is encoded twice, only the time differs."""
-        push, client = self._push, self._client
-        task_id = self._ids[number]
+        push, client = self._push, self.client
         if self._chosen is not None:
             push = replace(push, task_id=task_id)
-        args, kwargs = self._calls[number]
+        args, kwargs = call
         return submission_of(self._task, args, kwargs, push, self.level, client.settings, client.keyring, task_id)
 
     def _keep(self, task: Submission) -> None:
-        if self._kept_bytes <= KEPT_BYTES:
+        if self._kept_bytes <= self.keeps:
             self._kept_bytes += len(task.payload) + OBJECT_BYTES
-            if self._kept_bytes <= KEPT_BYTES:
+            if self._kept_bytes <= self.keeps:
                 self._kept.append(task)
 
     def _held(self, tasks: Sequence[Submission]) -> int:
-        return sum(map(bytes_held, tasks)) if self._client.settings.admission_max_bytes else 0
+        return sum(map(bytes_held, tasks)) if self.client.settings.admission_max_bytes else 0
 
     def _tasks(self) -> Iterator[Submission]:
         kept = len(self._kept)
         while self._kept:
             yield self._kept.popleft()
         for number in range(kept, len(self._calls)):
-            yield self._make(number)
+            yield self._make(self._calls[number], self._ids[number])
+
+    @property
+    def size(self) -> int:
+        """Return the number of calls so far."""
+        return len(self._calls)
+
+    def check_count(self, calls: int) -> None:
+        """Raise if there are fewer calls than ids."""
+        if self._chosen is not None and len(self._chosen) > calls:
+            raise _miscounted(len(self._chosen), "fewer")
 
     # --- the pieces ----------------------------------------------------------------------------------------------
+
+    def parts(self) -> Sequence[Bulk]:
+        """Return the bulks to send: this one, or one for each shard."""
+        return (self,)
 
     def next_piece(self) -> list[list[Submission]]:
         """Return the chunks to submit next, or none if all were sent or if one failed and the rest is not sent."""
         if self._chunks is None:
-            if self._chosen is not None and len(self._chosen) > len(self._calls):
-                raise _miscounted(len(self._chosen), "fewer")
+            self.check_count(len(self._calls))
             self._chunks = Ledger.chunks(self._tasks())
         self._piece, size = [], 0
         for chunk in islice(self._chunks, PIECE_CHUNKS if self._paid else 1):
@@ -154,7 +171,7 @@ class Bulk:
 
     def admission(self) -> Admission | None:
         """Return the limits for the piece. An unpaid chunk also pays for all later ones. Call once per piece."""
-        settings = self._client.settings
+        settings = self.client.settings
         if self._paid:  # already admitted, but if bytes are limited, they must still be counted
             return Admission(max_bytes=MOST_HELD) if settings.admission_max_bytes else None
         (chunk,) = self._piece
@@ -189,6 +206,10 @@ class Bulk:
                 f"the task was not sent, because one before it failed with {type(error).__name__}: {error}"
             )
             self._outcomes += [unsent] * left
+
+    def outcome(self, number: int) -> Pushed | RelierError:
+        """Return how one call ended."""
+        return self._outcomes[number]
 
     # --- the end -------------------------------------------------------------------------------------------------
 

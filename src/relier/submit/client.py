@@ -1,5 +1,8 @@
 """Connect one process to the ledger: its settings, the moves, and both stores. All are made at first use and kept.
 
+With RELIER_SHARDS there is one client per shard, and one of all shards, which only knows them: `client.of(task_id)` is
+the client of the shard where a task lies. Without shards, every client is the client of the only namespace.
+
 Threads and event loops may share a client. A client also survives a fork, because its stores do.
 """
 
@@ -11,6 +14,7 @@ import os
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import Any, ClassVar, Generic, TypeVar
 from urllib.parse import quote
 
@@ -18,16 +22,18 @@ from relier.codec.keyring import Keyring
 from relier.errors import ConfigurationError
 from relier.event_stream.cursor import places_of, topics_of
 from relier.event_stream.follower import EventAccess, EventFollower
+from relier.event_stream.shards import ShardedFollower, split_cursor
 from relier.ledger.events.records import Event, Missed
 from relier.ledger.ledger import Ledger, scripts_of
 from relier.ledger.records import Accepted, Admission, Submission
 from relier.settings import Settings, get_settings
+from relier.settings.shards import ROOT, shard_of, split_urls
 from relier.store import AsyncStore, Call, Durability, Scripts, SyncStore
-from relier.store.connect.address import target_of, with_absolute_files
+from relier.store.connect.address import parse_url, target_of, with_absolute_files
 from relier.store.connect.embedded import folder_of
 from relier.store.connect.heartbeat import heartbeat_settings
 from relier.store.sync_wire import run_sync
-from relier.submit.birth import BirthMark
+from relier.submit.birth import BirthMark, RootCheck
 from relier.submit.ledger_access import Answers, AwaitedCalls, BlockingCalls, LedgerAccess, Namespace
 
 T = TypeVar("T")
@@ -67,9 +73,56 @@ class Client:
         self.has_chosen_store = is_store_chosen(given)
         self.settings = absolute(given)
         self.keyring = Keyring.of(self.settings)
-        self.ledger = Ledger(self.settings)
-        self.birth = BirthMark(partial(place_of, self.settings))
-        self.namespace = Namespace(self.settings, self.ledger, self.birth)
+
+    # --- shards --------------------------------------------------------------------------------------------------
+
+    @property
+    def whole(self) -> Client:
+        """Return the client of all shards. Without shards, that is this client."""
+        if self.settings.shard is None:
+            return self
+        if "_whole" not in vars(self):
+            vars(self).setdefault("_whole", Client(self.settings.whole))
+        return vars(self)["_whole"]  # type: ignore[no-any-return]
+
+    @KeptValue
+    def shards(self) -> tuple[Client, ...]:
+        """Return the clients of all shards, in order. Without shards, that is this client."""
+        if self.settings.shard is not None:
+            return self.whole.shards
+        return tuple(self._of_shard(shard) for shard in range(self.settings.shards))
+
+    def _of_shard(self, shard: int) -> Client:
+        if self.settings.shards == 1:
+            return self
+        made = Client(self.settings.of_shard(shard))
+        vars(made).update(_whole=self, root=self.root)
+        return made
+
+    def of(self, name: str) -> Client:
+        """Return the client of the shard that an id or a key belongs to. Without shards, that is this client."""
+        shards = self.settings.shards
+        return self if shards == 1 else self.shards[shard_of(name, shards)]
+
+    @KeptValue
+    def root(self) -> RootCheck | None:
+        """Return the check of the number of shards that all shards share, or None without shards."""
+        return None if self.settings.shards == 1 else RootCheck(self.settings.of_shard(ROOT))
+
+    # --- one namespace -------------------------------------------------------------------------------------------
+
+    @KeptValue
+    def ledger(self) -> Ledger:
+        """Return the moves of this namespace. Raise ShardsError for the client of several shards."""
+        return Ledger(self.settings)
+
+    @KeptValue
+    def birth(self) -> BirthMark:
+        return BirthMark(partial(place_of, self.settings))
+
+    @KeptValue
+    def namespace(self) -> Namespace:
+        return Namespace(self.settings, self.ledger, self.birth, self.root)
 
     @KeptValue
     def scripts(self) -> Scripts:
@@ -104,6 +157,8 @@ class Client:
     @property
     def _renewal_settings(self) -> Settings:
         return heartbeat_settings(self.settings, self.settings.idempotency_inflight_ttl)
+
+    # --- calls ---------------------------------------------------------------------------------------------------
 
     def aopen(self) -> Coroutine[Any, Any, None]:
         """Mark the namespace with this release's layout, once per process. Raise if the layout there is different."""
@@ -146,17 +201,34 @@ class Client:
         `topics`: tasks, batches, schedules or cluster; all by default. A `Missed` says that some could not be
         delivered. Outages of the store do not end the iteration.
         """
-        return self._follower(self.awaiting, topics, since).follow()
+        return self._follower(attrgetter("awaiting"), topics, since).follow()
 
     def events_sync(self, topics: str | Iterable[str] | None = None, since: str = "now") -> Iterator[Event | Missed]:
         """Yield events, as `events` does. The thread blocks while nothing changes."""
-        return self._follower(self.blocking, topics, since).follow_sync()
+        return self._follower(attrgetter("blocking"), topics, since).follow_sync()
 
-    def _follower(self, access: EventAccess, topics: str | Iterable[str] | None, since: str) -> EventFollower:
-        return EventFollower(self.ledger, self.settings, access, places_of(since, topics_of(topics)))
+    def _follower(
+        self, access_of: Callable[[Client], EventAccess], topics: str | Iterable[str] | None, since: str
+    ) -> EventFollower | ShardedFollower:
+        wanted = topics_of(topics)
+        if not self.settings.is_sharded:
+            return EventFollower(self.ledger, self.settings, access_of(self), places_of(since, wanted))
+        begin = split_cursor(since, self.settings.shards)
+        followers = [
+            EventFollower(shard.ledger, shard.settings, access_of(shard), places_of(place, wanted))
+            for shard, place in zip(self.shards, begin, strict=True)
+        ]
+        return ShardedFollower(followers, begin)
+
+    @property
+    def _made_shards(self) -> tuple[Client, ...]:
+        """Return the clients of shards that this client has made."""
+        return self.__dict__.get("shards", ()) if self.settings.is_sharded else ()
 
     async def aclose(self) -> None:
         """Close what this loop and blocking callers opened."""
+        for shard in self._made_shards:
+            await shard.aclose()
         if "awaiting" in self.__dict__:
             await self.store.aclose()
         if "renewals" in self.__dict__:
@@ -164,6 +236,8 @@ class Client:
         self.close()
 
     def close(self) -> None:
+        for shard in self._made_shards:
+            shard.close()
         if "blocking" in self.__dict__:
             self.sync_store.close()
         if "sync_renewals" in self.__dict__:
@@ -175,14 +249,12 @@ def absolute(settings: Settings) -> Settings:
 
     Stores and checkpoints are opened later, when a task's code may have changed the working directory of its process.
     """
+    urls = split_urls(settings.redis_url) if settings.shards > 1 else (settings.redis_url,)
+    absolute_url = with_absolute_files if settings.redis_use_sentinel else _absolute_url
     paths = {
-        "redis_url": with_absolute_files(settings.redis_url),
+        "redis_url": " ".join(map(absolute_url, urls)),
         "redis_sentinel_nodes": with_absolute_files(settings.redis_sentinel_nodes),
     }
-    with contextlib.suppress(ConfigurationError):  # an unusable URL is reported when the store is made
-        target = target_of(settings)
-        if target.kind == "embedded":
-            paths["redis_url"] = f"embedded://{quote(str(folder_of(target.folder)))}"
     where = settings.checkpoint_dir.removeprefix("file://")
     if where and "://" not in where:
         paths["checkpoint_dir"] = os.path.abspath(where)
@@ -190,11 +262,25 @@ def absolute(settings: Settings) -> Settings:
     return settings.replace(**changed) if changed else settings
 
 
+def _absolute_url(url: str) -> str:
+    with contextlib.suppress(ConfigurationError):  # an unusable URL is reported when the store is made
+        target = parse_url(url)
+        if target.kind == "embedded":
+            return f"embedded://{quote(str(folder_of(target.folder)))}"
+    return with_absolute_files(url)
+
+
 def place_of(settings: Settings) -> str:
     """Return a description of the namespace and its store for logs and messages. Passwords are masked."""
+    if settings.is_sharded:
+        places = dict.fromkeys(_shown(settings.of_shard(shard)) for shard in range(settings.shards))
+        return f"namespace {settings.namespace!r} in {settings.shards} shards at {', '.join(places)}"
+    return f"namespace {settings.namespace!r} at {_shown(settings)}"
+
+
+def _shown(settings: Settings) -> str:
     target = target_of(settings)
-    shown = f"embedded://{folder_of(target.folder)}" if target.kind == "embedded" else target.redacted_url
-    return f"namespace {settings.namespace!r} at {shown}"
+    return f"embedded://{folder_of(target.folder)}" if target.kind == "embedded" else target.redacted_url
 
 
 def is_store_chosen(settings: Settings) -> bool:

@@ -25,18 +25,20 @@ from relier.errors import (
     StoreError,
     StoreReplyError,
     StoreSetupError,
+    StoreUnavailableError,
 )
-from relier.ledger.ledger import Ledger
+from relier.ledger.ledger import Ledger, scripts_of
 from relier.ledger.records import Accepted, Admission, Submission
 from relier.settings import Settings
 from relier.store import AsyncStore, Call, Durability, SyncStore
 from relier.store.until_answered import blocking_sleep
-from relier.submit.birth import BirthMark
+from relier.submit.birth import BirthMark, RootCheck
 from relier.submit.in_task import pushing_attempt, raise_temporary, submit_until_answered
 
 T = TypeVar("T")
 log = logging.getLogger("relier.submit")
 SHORTEST_S = 0.25  # for the first call after the namespace was opened, which shows that the store is healthy
+ROOT_S = 1.0  # for the check of the number of shards, which must not hold up pushes while its server is away
 
 Answers = list[list[Accepted] | RelierError]
 
@@ -48,6 +50,7 @@ class StoreCalls(Protocol):
     def run_many(self, calls: Iterable[Call[T]]) -> Awaitable[list[T | RelierError]]: ...
     def wait_for_entries(self, positions: Mapping[str, str], seconds: float) -> Awaitable[None]: ...
     def sleep(self, seconds: float) -> Awaitable[None]: ...
+    def run_elsewhere(self, settings: Settings, call: Call[T], within: float) -> Awaitable[T]: ...
 
 
 class AwaitedCalls:
@@ -55,6 +58,11 @@ class AwaitedCalls:
 
     def __init__(self, store: AsyncStore) -> None:
         self.store = store
+
+    async def run_elsewhere(self, settings: Settings, call: Call[T], within: float) -> T:
+        """Run one call on the store of other settings, over a connection of its own."""
+        async with AsyncStore(settings, scripts_of(settings)) as store:
+            return await AwaitedCalls(store).run(call, within)
 
     def run(self, call: Call[T], within: float) -> Awaitable[T]:
         return self.store.run(call) if within == math.inf else self._run_within(call, within)
@@ -84,6 +92,11 @@ class BlockingCalls:
     def __init__(self, store: SyncStore) -> None:
         self.store = store
 
+    async def run_elsewhere(self, settings: Settings, call: Call[T], within: float) -> T:
+        """Run one call on the store of other settings, over a connection of its own."""
+        with SyncStore(settings, scripts_of(settings)) as store:
+            return store.run(call, within)
+
     async def run(self, call: Call[T], within: float) -> T:
         return self.store.run(call, within)
 
@@ -108,6 +121,7 @@ class Namespace:
     settings: Settings
     ledger: Ledger
     birth: BirthMark
+    root: RootCheck | None = None
     opened: bool = False
     pushed: bool = False
 
@@ -123,8 +137,16 @@ class LedgerAccess(Generic[C]):
         """Mark the namespace with this release's layout, once per process. Raise if the layout there is different."""
         known = self._namespace
         if not known.opened:
+            if known.root is not None and not known.root.done:
+                await self._check_root(known.root, min(within, ROOT_S))
             known.birth.learn(await self.calls.run(known.ledger.open(known.birth.mark), within))
             known.opened = True
+
+    async def _check_root(self, root: RootCheck, within: float) -> None:
+        """Raise ShardsError if the namespace is used under another number of shards."""
+        with contextlib.suppress(StoreUnavailableError):
+            await self.calls.run_elsewhere(root.settings, root.ledger.open(), within)
+            root.done = True
 
     async def run(self, call: Call[T], within: float = math.inf) -> T:
         """Run one call within its deadline, or within `within` seconds if that is shorter."""

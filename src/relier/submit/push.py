@@ -17,12 +17,14 @@ from relier.errors import (
     TaskInFlightError,
 )
 from relier.ledger.defaults import DEAD_TTL_MS, MAX_RESURRECTIONS, RESULT_TTL_MS
+from relier.ledger.limit_records import RunLimit
 from relier.ledger.records import Accepted, Submission, new_task_id
 from relier.options import OnDuplicate, PushOptions, TaskOptions
 from relier.settings import Settings
 from relier.states import LIVE
 from relier.store.call import Durability
 from relier.submit.client import Client
+from relier.submit.shards.routing import routed_id
 from relier.trace import current_trace
 
 if TYPE_CHECKING:
@@ -60,15 +62,15 @@ def submission_of(
 ) -> Submission:
     """Return the submission of one call. Raise if its arguments do not fit the function or cannot be encoded.
 
-    `fresh_id`: an id that the caller has made for this push alone.
-    """
+    `fresh_id`: an id that the caller has made for this push alone. With shards, it may get another one."""
     options = task.options
     if registry.unimportable and options.name in registry.unimportable:
         _warn_unimportable(options.name)
-    task_id = fresh_id or new_task_id() if push.task_id is None else push.task_id
     body = task.arguments.encode(args, kwargs)
     key = task.guards.key(args, kwargs, body, push.idempotency_key)
     queue = options.queue if push.queue is None else push.queue
+    limits = task.guards.limits(args, kwargs, queue)
+    task_id = _id_for(task, push, fresh_id, key, limits, settings.shards)
     times: dict[str, Any] = {} if push is NO_OPTIONS else push.times()
     return Submission(
         id=task_id,
@@ -85,9 +87,16 @@ def submission_of(
         result_ttl_ms=kept_ms(options.result_ttl, settings.result_ttl, RESULT_TTL_MS),
         dead_ttl_ms=kept_ms(options.dead_ttl, settings.dead_ttl, DEAD_TTL_MS),
         durability=level,
-        limits=task.guards.limits(args, kwargs, queue),
+        limits=limits,
         **times,
     )
+
+
+def _id_for(
+    task: RlTask[Any, Any], push: PushOptions, fresh_id: str, key: str, limits: tuple[RunLimit, ...], shards: int
+) -> str:
+    task_id = fresh_id or new_task_id() if push.task_id is None else push.task_id
+    return task_id if shards == 1 else routed_id(task, push, task_id, key, limits, shards)
 
 
 def _warn_unimportable(name: str) -> None:

@@ -77,7 +77,7 @@ class Receipt(Generic[R]):
         self.duplicate = duplicate
         self.durability = durability  # None: the maker of this receipt does not know whether the task was accepted
         self._read = read_result or _read_plainly
-        self._client = client or default_client()
+        self._client = (client or default_client()).of(id)
         self._born = born  # the birth mark of the store that accepted the task; "": not known
 
     def __repr__(self) -> str:

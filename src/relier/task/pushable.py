@@ -28,6 +28,7 @@ from relier.submit.push import (
 )
 from relier.submit.push_middleware import Push, push_middleware_of, send_through, send_through_sync
 from relier.submit.receipt import SyncTaskReceipt, TaskReceipt
+from relier.submit.shards.bulk import bulk_of
 from relier.workflows.parts import Signature, signature_of
 
 if TYPE_CHECKING:
@@ -152,6 +153,7 @@ class Pushable(Generic[P, R]):
 async def apush_call(task: RlTask[Any, Any], options: PushOptions, args: Args, kwargs: Kwargs) -> TaskReceipt[Any]:
     client = default_client()
     level, submission, admission = _submission(task, options, client, args, kwargs)
+    client = client.of(submission.id)
     (answer,) = await client.awaiting.submit([submission], admission, level)
     return TaskReceipt(answer.id, **_about(task, client, level, _is_duplicate(task, submission, answer)))
 
@@ -159,6 +161,7 @@ async def apush_call(task: RlTask[Any, Any], options: PushOptions, args: Args, k
 def push_call(task: RlTask[Any, Any], options: PushOptions, args: Args, kwargs: Kwargs) -> SyncTaskReceipt[Any]:
     client = default_client()
     level, submission, admission = _submission(task, options, client, args, kwargs)
+    client = client.of(submission.id)
     (answer,) = run_sync(client.blocking.submit([submission], admission, level))
     return SyncTaskReceipt(answer.id, **_about(task, client, level, _is_duplicate(task, submission, answer)))
 
@@ -167,25 +170,39 @@ async def apush_calls(
     task: RlTask[Any, Any], options: PushOptions, calls: Calls, task_ids: Iterable[str] | None
 ) -> list[TaskReceipt[Any]]:
     client = default_client()
-    bulk = Bulk(task, options, client, task_ids)
+    bulk = bulk_of(task, options, client, task_ids)
     for block in blocks(calls):
         bulk.add(block)
         await asyncio.sleep(0)
+    parts = bulk.parts()
+    if len(parts) == 1:
+        await _send(parts[0])
+    else:
+        await asyncio.gather(*map(_send, parts))
+    return [
+        TaskReceipt(each.id, **_about(task, client.of(each.id), bulk.level, each.duplicate)) for each in bulk.pushed()
+    ]
+
+
+async def _send(bulk: Bulk) -> None:
     while chunks := bulk.next_piece():
-        bulk.answered(await client.awaiting.submit_all(chunks, bulk.admission(), bulk.level))
-    return [TaskReceipt(each.id, **_about(task, client, bulk.level, each.duplicate)) for each in bulk.pushed()]
+        bulk.answered(await bulk.client.awaiting.submit_all(chunks, bulk.admission(), bulk.level))
 
 
 def push_calls(
     task: RlTask[Any, Any], options: PushOptions, calls: Calls, task_ids: Iterable[str] | None
 ) -> list[SyncTaskReceipt[Any]]:
     client = default_client()
-    bulk = Bulk(task, options, client, task_ids)
+    bulk = bulk_of(task, options, client, task_ids)
     for block in blocks(calls):
         bulk.add(block)
-    while chunks := bulk.next_piece():
-        bulk.answered(run_sync(client.blocking.submit_all(chunks, bulk.admission(), bulk.level)))
-    return [SyncTaskReceipt(each.id, **_about(task, client, bulk.level, each.duplicate)) for each in bulk.pushed()]
+    for part in bulk.parts():
+        while chunks := part.next_piece():
+            part.answered(run_sync(part.client.blocking.submit_all(chunks, part.admission(), part.level)))
+    return [
+        SyncTaskReceipt(each.id, **_about(task, client.of(each.id), bulk.level, each.duplicate))
+        for each in bulk.pushed()
+    ]
 
 
 def row_of(task: RlTask[Any, Any], options: PushOptions, args: Args, kwargs: Kwargs) -> NewRow:

@@ -29,6 +29,7 @@ from relier.settings import Settings, get_settings
 from relier.submit.client import Client
 from relier.task import RlTask
 from relier.testing.memory import MemoryChannel, TaskMemory, claimed_from
+from relier.testing.storeless import without_shards
 
 
 @dataclass
@@ -158,4 +159,4 @@ def memory_with(steps: Mapping[str, Any], checkpoint: Any) -> TaskMemory:
 
 def keyless_settings() -> Settings:
     """Return the settings of the environment, without keys: nothing leaves this process."""
-    return get_settings().replace(signing_keys="", encryption_keys="")
+    return without_shards(get_settings()).replace(signing_keys="", encryption_keys="")

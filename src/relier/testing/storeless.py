@@ -10,6 +10,7 @@ from typing import Any, NoReturn, TypeVar
 
 from relier.errors import ConfigurationError, RelierError
 from relier.ledger.records import Accepted, Admission, Submission
+from relier.settings import Settings, get_settings
 from relier.store import Call, Durability
 from relier.submit.client import Client, KeptValue, use_client
 from relier.submit.ledger_access import Answers, LedgerAccess, Namespace
@@ -86,7 +87,7 @@ class StorelessClient(Client):
     is_stand_in = True
 
     def __init__(self, taker: Taker) -> None:
-        super().__init__()
+        super().__init__(without_shards(get_settings()))
         self._taker = taker
         taker.client = self
 
@@ -103,6 +104,11 @@ class StorelessClient(Client):
 
     def close(self) -> None:
         """Do nothing: nothing was opened."""
+
+
+def without_shards(settings: Settings) -> Settings:
+    """Return the settings for a test, which needs no shards: they only spread the load of stores."""
+    return settings.replace(shards=1, redis_url=settings.of_shard(0).redis_url) if settings.shards > 1 else settings
 
 
 @contextmanager

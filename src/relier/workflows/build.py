@@ -14,9 +14,11 @@ from relier.ledger.batches.membership import BatchHeader, Member
 from relier.ledger.defaults import DEAD_TTL_MS, RESULT_TTL_MS
 from relier.ledger.records import Submission, new_task_id
 from relier.options import milliseconds
+from relier.settings.shards import derived, drawn, shard_of
 from relier.store.call import Durability
 from relier.submit.client import Client
 from relier.submit.push import kept_ms, resurrections
+from relier.submit.shards.routing import check_fits_shards
 from relier.trace import current_trace
 from relier.workflows.parts import DEFAULT_LEASE_S, Batch, Chain, Part, Signature
 from relier.workflows.plan import BatchNode, ChainNode, Input, Node, TaskNode
@@ -27,12 +29,17 @@ class Builder:
 
     `named`: the id of the workflow, if the caller gave one. The ids of its tasks and batches are derived from it, so
     that the same workflow gets the same ids again. The first node, number 0, has this id itself.
+
+    `shard`: the shard of all its tasks and batches. By default, it is the shard of the first id.
     """
 
-    def __init__(self, client: Client, named: str | None = None, first: int = 0) -> None:
+    def __init__(self, client: Client, named: str | None = None, first: int = 0, shard: int | None = None) -> None:
         self._client = client
         self._named = named
         self._numbers = count(first)
+        self.shards = client.settings.shards
+        self.shard = shard
+        self.limits: set[str] = set()  # the keys of limits that its tasks have
         self.levels: set[Durability] = set()
 
     def node(self, part: Part[Any]) -> Node:
@@ -65,9 +72,17 @@ class Builder:
     def _id(self, kind: str) -> str:
         """Return an id for a task (`t`) or a batch (`b`)."""
         number = next(self._numbers)
+        if self._named is not None:
+            made = self._named if number == 0 else f"{self._named}.{kind}{number}"
+        else:
+            made = new_task_id()
+        if self.shards == 1:
+            return made
+        if self.shard is None:
+            self.shard = shard_of(made, self.shards)
         if self._named is None:
-            return new_task_id()
-        return self._named if number == 0 else f"{self._named}.{kind}{number}"
+            return made if shard_of(made, self.shards) == self.shard else drawn(new_task_id, self.shard, self.shards)
+        return made if number == 0 else derived(made, self.shard, self.shards)
 
     def _maker(self, part: Signature[Any]) -> Callable[[Member | None, Input | None], Submission]:
         task_id = self._id("t")
@@ -85,6 +100,10 @@ class Builder:
         queue = options.queue if push.queue is None else push.queue
         times: dict[str, Any] = dict(push.times())
         called = part.args if given is None else (PreviousResult(), *part.args)
+        limits = task.guards.limits(called, part.kwargs, queue)
+        if self.shards > 1:
+            check_fits_shards(task)
+            self.limits.update(limit.key for limit in limits)
         encode = task.arguments.encode if given is None else task.arguments.encode_after
         payload = seal(
             encode(part.args, part.kwargs),
@@ -108,7 +127,7 @@ class Builder:
             dead_ttl_ms=kept_ms(options.dead_ttl, settings.dead_ttl, DEAD_TTL_MS),
             durability=level,
             member=member,
-            limits=task.guards.limits(called, part.kwargs, queue),
+            limits=limits,
             **times,
         )
 

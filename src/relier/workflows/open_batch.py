@@ -16,7 +16,7 @@ from relier.submit.ledger_access import LedgerAccess
 from relier.workflows.build import Builder, lease_ms, shape_of
 from relier.workflows.parts import Batch, Part
 from relier.workflows.plan import compile_member, empty_batch
-from relier.workflows.push import check_sealed, submit_plan
+from relier.workflows.push import check_sealed, shard_by_limits, submit_plan
 from relier.workflows.receipt import SyncWorkflowReceipt, WorkflowReceipt
 
 
@@ -29,12 +29,12 @@ class OpenBatch:
     """
 
     def __init__(self, part: Batch[Any], workflow_id: str | None = None) -> None:
-        self._client = default_client()
         self._part = part
-        self._builder = Builder(self._client, workflow_id)
+        self._builder = Builder(default_client(), workflow_id)
         self._node = self._builder.batch(Batch((), *(getattr(part, name) for name in _KEPT)))
         self._place = 0
         self.id = self._node.header.id
+        self._client = default_client().of(self.id)
 
     def __repr__(self) -> str:
         return f"OpenBatch({self.id!r})"
@@ -115,7 +115,7 @@ class OwnBatch:
         self.id = id
         self._lease = lease
         self._client = client
-        self._builder = Builder(client, lease.task_id, 1)
+        self._builder = Builder(client, lease.task_id, 1, client.settings.shard)
 
     def __repr__(self) -> str:
         return f"OwnBatch({self.id!r})"
@@ -144,4 +144,6 @@ async def add_part(
         raise ConfigurationError(f"a batch takes signatures (task.s(…)), chains and groups, not {part!r:.60}")
     part.check(given=False)
     plan = compile_member(builder.node(part), member, lease)
+    if builder.limits:
+        shard_by_limits(builder, exists=True)
     await submit_plan(plan, builder, client, ledger, lease / 1000)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from relier.errors import (
@@ -12,9 +13,11 @@ from relier.errors import (
     CorruptRecordError,
     PushIndeterminate,
     RelierError,
+    ShardsError,
     StoreUnavailableError,
 )
 from relier.ledger.records import Accepted, Admission, Submission
+from relier.settings.shards import shard_of
 from relier.store.call import Durability
 from relier.store.sync_wire import run_sync
 from relier.submit.client import Client, default_client
@@ -33,29 +36,51 @@ EXTEND_SHARE = 0.25  # of the lease: extend it after this time
 
 async def apush_workflow(part: Workflow[A], workflow_id: str | None) -> WorkflowReceipt[A]:
     client = default_client()
-    found, duplicate = await _push(part, workflow_id, client, client.awaiting)
+    found, duplicate = await _push(part, workflow_id, client, attrgetter("awaiting"))
     return WorkflowReceipt(found, duplicate=duplicate, shape=shape_of(part), client=client)
 
 
 def push_workflow(part: Workflow[A], workflow_id: str | None) -> SyncWorkflowReceipt[A]:
     client = default_client()
-    found, duplicate = run_sync(_push(part, workflow_id, client, client.blocking))
+    found, duplicate = run_sync(_push(part, workflow_id, client, attrgetter("blocking")))
     return SyncWorkflowReceipt(found, duplicate=duplicate, shape=shape_of(part), client=client)
 
 
 async def _push(
-    part: Workflow[Any], workflow_id: str | None, client: Client, ledger: LedgerAccess[Any]
+    part: Workflow[Any], workflow_id: str | None, client: Client, access_of: Callable[[Client], LedgerAccess[Any]]
 ) -> tuple[str, bool]:
     """Push a workflow. Return its id, and whether it had been pushed before."""
     part.check(given=False)
     builder = Builder(client, workflow_id)
     root = builder.node(part)
     if isinstance(root, BatchNode) and not root.members:
-        answer = await ledger.run(client.ledger.open_batch(empty_batch(root)))
+        client = client.of(root.header.id)
+        answer = await access_of(client).run(client.ledger.open_batch(empty_batch(root)))
         return root.header.id, answer.verdict == "repeat"
     plan = compile_workflow(root, lease_ms(part))  # type: ignore[arg-type]  # a Workflow is a chain or a batch
-    duplicate = await submit_plan(plan, builder, client, ledger, lease_ms(part) / 1000)
+    if builder.limits:
+        shard = shard_by_limits(builder, workflow_id is not None)
+        if shard != builder.shard:
+            builder = Builder(client, shard=shard)
+            plan = compile_workflow(builder.node(part), lease_ms(part))  # type: ignore[arg-type]
+    client = client.of(plan.id)
+    duplicate = await submit_plan(plan, builder, client, access_of(client), lease_ms(part) / 1000)
     return plan.id, duplicate
+
+
+def shard_by_limits(builder: Builder, exists: bool) -> int:
+    """Return the shard to which the limit of a workflow's tasks belongs, and therefore the workflow.
+
+    `exists`: the workflow has an id already, and with it a shard. Raise ShardsError if the two may differ.
+    """
+    if exists or len(builder.limits) > 1:
+        why = "its id decides the shard" if exists else f"their keys differ ({', '.join(sorted(builder.limits)[:3])})"
+        raise ShardsError(
+            f"the workflow was not pushed: with RELIER_SHARDS, all its tasks lie in one shard, and its tasks have "
+            f"limits that may belong to another one, because {why}; push the tasks with limits by themselves, or "
+            f"give all of them the same limit and the workflow no id"
+        )
+    return shard_of(next(iter(builder.limits)), builder.shards)
 
 
 async def submit_plan(

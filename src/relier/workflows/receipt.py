@@ -69,7 +69,7 @@ class WorkflowBase(Generic[R]):
         self.id = id
         self.duplicate = duplicate
         self._shape = shape
-        self._client = client or default_client()
+        self._client = (client or default_client()).of(id)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.id!r}{', duplicate=True' if self.duplicate else ''})"

@@ -94,7 +94,7 @@ class RelierBackend(BaseTaskBackend):
         return result
 
     def get_result(self, result_id: str) -> Any:
-        client = default_client()
+        client = default_client().of(str(result_id))
         try:
             found = client.run(client.ledger.get(str(result_id)))
         except TaskNotFoundError as error:
@@ -102,7 +102,7 @@ class RelierBackend(BaseTaskBackend):
         return self._result(found)
 
     async def aget_result(self, result_id: str) -> Any:
-        client = default_client()
+        client = default_client().of(str(result_id))
         try:
             found = await client.arun(client.ledger.get(str(result_id)))
         except TaskNotFoundError as error:

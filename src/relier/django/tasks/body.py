@@ -20,7 +20,7 @@ from relier.options import Retries
 from relier.outbox.inbox.exactly_once import earlier_result
 from relier.run.current import current_context
 from relier.run.threads import StopThread
-from relier.submit.client import default_client
+from relier.submit.client import Client, default_client
 
 STOPPED = (CancelledError, LeaseLostError, StopThread)  # such an attempt has not finished: the task runs again
 
@@ -30,7 +30,7 @@ def body_of(task: Any, backend: type, retries: Retries | None) -> Callable[..., 
 
     def run(args: list[Any], kwargs: dict[str, Any], about: dict[str, Any]) -> dict[str, Any]:
         call = RunningCall(task, retries, args, kwargs, about)
-        call.know(call.history_call and default_client().run(call.history_call))
+        call.know(call.history_call and call.client.run(call.history_call))
         signals.task_started.send(backend, task_result=call.result)
         try:
             value = normalize_json(task.func(*call.arguments, **kwargs))
@@ -47,7 +47,7 @@ def body_of(task: Any, backend: type, retries: Retries | None) -> Callable[..., 
 
     async def arun(args: list[Any], kwargs: dict[str, Any], about: dict[str, Any]) -> dict[str, Any]:
         call = RunningCall(task, retries, args, kwargs, about)
-        call.know(call.history_call and await default_client().arun(call.history_call))
+        call.know(call.history_call and await call.client.arun(call.history_call))
         await signals.task_started.asend(backend, task_result=call.result)
         try:
             value = normalize_json(await task.func(*call.arguments, **kwargs))
@@ -86,9 +86,14 @@ class RunningCall:
         self.arguments = [TaskContext(task_result=self.result), *args] if task.takes_context else args
 
     @property
+    def client(self) -> Client:
+        """Return the client of the ledger that holds the task."""
+        return default_client().of(self._ctx.task_id)
+
+    @property
     def history_call(self) -> Any:
         """Return the call that reads earlier attempts, or None if this is the first."""
-        return default_client().ledger.get(self._ctx.task_id) if self._ctx.attempt > 1 else None
+        return self.client.ledger.get(self._ctx.task_id) if self._ctx.attempt > 1 else None
 
     def know(self, found: Any) -> None:
         """Store what the ledger knows about earlier attempts."""

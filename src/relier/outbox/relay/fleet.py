@@ -68,16 +68,15 @@ class Fleet:
         self._doorbell = SharedDoorbell()
         self.started = False
         if client is not None:
+            home = client.shards[0]  # with shards, relays are members of the first one
             about = {
                 "tables": [relay_table.table for relay_table in relay_tables],
                 "kinds": [one.kind for one in self._targets],
             }
-            self._membership = Membership(client.settings, client.scripts, lambda: dict(about), self._report, self.stop)
+            self._membership = Membership(home.settings, home.scripts, lambda: dict(about), self._report, self.stop)
             if not options.no_wake and any(relay_table.listener is None for relay_table in relay_tables):
                 drained = lambda: self.is_draining  # noqa: E731 - read before each wait
-                self._doorbell.listener = DoorbellListener(
-                    client.settings, client.scripts, self._doorbell.ring, drained
-                )
+                self._doorbell.listener = DoorbellListener(home.settings, home.scripts, self._doorbell.ring, drained)
         self.relays = [self._relay(relay_table, options, client) for relay_table in relay_tables]
 
     def stop(self) -> None:

@@ -67,7 +67,7 @@ class Doorbell:
 
     def _ring_now(self) -> None:
         try:
-            client = self._client()
+            client = self._client().shards[0]  # relays are members of the first shard
             if is_store_running(client.settings):
                 client.run(client.ledger.ring_outbox())
         except RelierError as error:

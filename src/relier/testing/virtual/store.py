@@ -59,6 +59,7 @@ class SharedServer:
             "redis_url": f"embedded://{quote(self._folder)}",
             "namespace": f"test-{self.pid}-{next(_numbers)}",
             "redis_use_sentinel": False,
+            "shards": 1,
             "durability": "memory",
         }
         return Settings(**known | changed)

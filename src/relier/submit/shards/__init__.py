@@ -1,0 +1,1 @@
+"""Push to several shards: choose the shard of a task, and split a bulk by shards."""

@@ -10,7 +10,7 @@ export PYTHONDONTWRITEBYTECODE :=
 .DEFAULT_GOAL := help
 .PHONY: help walk setup format lint types layers quick check demo demo-dashboard ha-demo screenshots example-fastapi example-django clean lock site wheel release coverage \
   test test-slow test-databases test-rabbitmq test-celery test-celery-upstream test-celery-matrix test-django-upstream test-matrix test-oldest test-pythons test-flaky check-matrix \
-  prove prove-release bench bench-ledger bench-wire bench-native bench-recovery bench-zombies bench-drain bench-delayed bench-storms bench-deploy bench-steps bench-guards bench-schedules bench-batches bench-limits bench-events bench-observability bench-slo bench-dashboard bench-cluster \
+  prove prove-release bench bench-ledger bench-wire bench-native bench-recovery bench-zombies bench-drain bench-delayed bench-storms bench-deploy bench-steps bench-guards bench-schedules bench-batches bench-limits bench-events bench-observability bench-slo bench-dashboard bench-cluster bench-shards \
   bench-celery bench-celery-chaos bench-celery-outages bench-outbox bench-outbox-chaos
 
 help:                  ## List the targets
@@ -218,7 +218,8 @@ bench-observability: setup                      ## Measure what metrics, objecti
 bench-slo: setup                                ## Measure what counting outcomes costs the store, compared with the bare moves
 bench-dashboard: setup                          ## Measure every page of the dashboard with 1,000,000 tasks in 5,000 queues
 bench-cluster: setup                            ## Measure 1,000 members with 100,000 tasks; count the keys that are left after kills
-bench-zombies bench-drain bench-delayed bench-storms bench-deploy bench-steps bench-guards bench-batches bench-limits bench-events bench-observability bench-slo bench-dashboard bench-cluster:
+bench-shards: setup                             ## Measure the throughput of 1, 2 and 4 shards, and what binds on this machine
+bench-zombies bench-drain bench-delayed bench-storms bench-deploy bench-steps bench-guards bench-batches bench-limits bench-events bench-observability bench-slo bench-dashboard bench-cluster bench-shards:
 	$(BIN)/python -m bench.$(@:bench-%=%)
 
 $(VENV)-site/.ready: requirements/site.lock

@@ -60,6 +60,10 @@ COMMANDS: dict[str, CommandEntry] = {
     "outbox": CommandEntry("relier.cli.commands.outbox:outbox", "Run the outbox relay; list and replay unsent rows."),
     "dashboard": CommandEntry("relier.dashboard.command:dashboard", "Serve pages that show and change all of this."),
     "config": CommandEntry("relier.cli.commands.config:config", "Show and validate the settings."),
+    "shards": CommandEntry(
+        "relier.cli.shards.commands:shards",
+        "Show the shards, check where tasks lie, change their number.",
+    ),
     "health": CommandEntry(
         "relier.cli.commands.monitoring.health:health", "Check the health of a process on this host."
     ),
@@ -85,6 +89,7 @@ Exit codes:
     cls=LazyGroup, entries=COMMANDS, epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]}
 )
 @store_options
+@click.option("--shard", metavar="N", help="Only this shard, in a namespace with RELIER_SHARDS.")
 @click.version_option(package_name="relier", prog_name="rl")
 @click.pass_context
 def rl(ctx: click.Context, /, **_: Any) -> None:

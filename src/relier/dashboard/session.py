@@ -15,6 +15,7 @@ from relier.dashboard.figures.outcomes import OutcomeMemory
 from relier.dashboard.figures.rates import CountHistory
 from relier.ledger.stats import Stats
 from relier.settings import Settings
+from relier.settings.shards import refuse_shards
 from relier.slo import objectives_of
 from relier.submit.client import Client, absolute
 
@@ -24,6 +25,7 @@ class DashboardSession(Session):
 
     def __init__(self, settings: Settings) -> None:
         super().__init__()
+        refuse_shards(settings.shards, "the dashboard")
         vars(self)["settings"] = absolute(settings)
         self.counts = CountHistory()
         self.depths = DepthHistory()

@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 from relier import background, registry
 from relier.engines.heartbeat import Liveness
 from relier.engines.monitoring.watched_worker import WorkerWatch
-from relier.engines.startup import check_schedules
+from relier.engines.startup import check_schedules, check_tasks_fit_shards
 from relier.engines.supervisor import MONITOR_FD, REPORT_FD, child_report, drained_line
 from relier.engines.worker import EXIT_CLEAN, EXIT_FORCED, EXIT_RECYCLE, Worker, WorkerOptions
 from relier.errors import StoreError, StoreSetupError, WorkerInitializationError
@@ -55,6 +55,8 @@ def run_worker(settings: Settings, options: WorkerOptions) -> NoReturn:
             f"functions with @rl_task, and give the module that defines them"
         )
     check_schedules()
+    if settings.shards > 1:
+        check_tasks_fit_shards()
     pipe, monitor = os.environ.pop(REPORT_FD, None), os.environ.pop(MONITOR_FD, None)
     options = replace(options, origin=options.origin.without(REPORT_FD).without(MONITOR_FD))
     signals = StopSignals(settings.graceful_shutdown_timeout)
@@ -122,8 +124,9 @@ async def work(
     monitor: int | None = None,
 ) -> int:
     """Run a worker. `pipe` and `monitor` are file descriptors of its supervisor: for reports, and for questions."""
-    client = Client(settings)
-    use_client(client)
+    everything = Client(settings)  # tasks may push to any shard
+    use_client(everything)
+    client = everything.shards[options.shard]
     watch = WorkerWatch(client, monitor)
     worker = Worker(client, watch.observed(options))
     loop = asyncio.get_running_loop()
@@ -149,7 +152,7 @@ async def work(
         signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)  # keep later signals for the next process
         await asyncio.sleep(0.01)  # let the loop handle earlier signals, for which a busy machine may need longer
         code = EXIT_RECYCLE if worker.recycling and not signals.received else EXIT_CLEAN
-    await worker.budget.spend(client.aclose())
+    await worker.budget.spend(everything.aclose())
     if pipe is not None:
         with contextlib.suppress(OSError):  # the parent is gone, or does not read
             os.write(pipe, drained_line(worker.budget.took))

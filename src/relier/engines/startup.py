@@ -17,6 +17,7 @@ from relier.schedules.declared import declare_all, declared_schedules
 from relier.settings import unknown_variables
 from relier.store.until_answered import growing_pauses
 from relier.submit.client import Client
+from relier.submit.shards.routing import check_fits_shards
 
 log = logging.getLogger("relier.worker")
 
@@ -63,6 +64,12 @@ def check_schedules() -> None:
     """Raise ScheduleDefinitionError if a schedule that the code declares does not fit its task."""
     for spec in declared_schedules():
         spec.check_call()
+
+
+def check_tasks_fit_shards() -> None:
+    """Raise ShardsError if a known task cannot be pushed to a namespace with shards."""
+    for task in registry.known_tasks():
+        check_fits_shards(task)
 
 
 async def at_start(client: Client, queues: Sequence[str], started_with: Sequence[str], stopped: asyncio.Event) -> None:

@@ -6,6 +6,7 @@ At every heartbeat each child writes its worker id to a socket, whether the stor
     - sends heartbeats for a child that cannot, because a long computation holds its GIL. It does so only while the
       child uses CPU and is not stopped, and only until the task's hard timeout or for a minute. Then it kills the
       child.
+With shards, each child works for one shard, and a child that is replaced is replaced in its shard.
 The parent imports none of the application's modules and stays small.
 """
 
@@ -24,13 +25,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from relier.engines.monitoring.supervisor_monitor import SupervisorMonitor
-from relier.errors import RelierError
+from relier.engines.supervision.supervised_shard import SupervisedShard
 from relier.failure import how_it_ended
-from relier.ledger.ledger import Ledger, scripts_of
 from relier.settings import Settings
 from relier.stop_signals import refuse_on_windows, stop_signals
-from relier.store import SyncStore
-from relier.store.connect.heartbeat import heartbeat_settings, retry_pause
+from relier.store.connect.heartbeat import retry_pause
 
 log = logging.getLogger("relier.supervisor")
 
@@ -46,7 +45,6 @@ EXIT_CLEAN, EXIT_FORCED, EXIT_RECYCLE = 0, 3, 4
 KINDS = {EXIT_CLEAN: "clean", EXIT_FORCED: "forced", EXIT_RECYCLE: "recycle"}  # in the metrics
 CANNOT_START = (1, 2)
 DRAINED = "drained"
-MOST_SWEPT = 1000  # revived tasks that wait for a child to report them
 
 
 def child_report(worker_id: str, hard_deadline: float | None) -> bytes:
@@ -71,6 +69,7 @@ class Child:
     process: subprocess.Popen[bytes]
     pipe: int
     began: float
+    shard: int
     worker_ids: list[str] = field(default_factory=list)
     last_report: float = 0.0  # when its last line arrived (monotonic)
     beat_due: float = 0.0  # when the parent sends its next heartbeat for this child, if the child is still silent
@@ -100,26 +99,34 @@ class Child:
         return min(stall, self.hard_deadline + GRACE_S) if self.hard_deadline else stall
 
 
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A child to start: when (monotonic; math.inf: when the code has changed), and in which shard."""
+
+    at: float
+    shard: int
+
+
 class Supervisor:
-    """Keep `processes` children running `command` until told to stop."""
+    """Keep `processes` children running `command` until told to stop. They are dealt to the shards in turn."""
 
     def __init__(
-        self, settings: Settings, command: Sequence[str], processes: int, changed: Callable[[], bool] | None = None
+        self,
+        settings: Settings,
+        command: Sequence[str],
+        processes: int,
+        changed: Callable[[], bool] | None = None,
+        shards: Sequence[int] = (0,),
     ) -> None:
         refuse_on_windows("a worker")
         self._settings = settings
         self._command = list(command)
-        self._count = processes
+        self._dealt = [shards[number % len(shards)] for number in range(processes)]
         self._changed = changed  # `rl dev`: returns whether the code changed since the last check
-        # One thread does everything, so calls to the store must not block for long.
-        self._store = SyncStore(heartbeat_settings(settings, settings.heartbeat_ttl), scripts_of(settings))
-        self._ledger = Ledger(settings)
+        self._shards = {shard: SupervisedShard(settings.of_shard(shard)) for shard in shards}
         self._selector = selectors.DefaultSelector()
         self._children: list[Child] = []
-        self._orphaned: list[tuple[str, str]] = []  # worker id and cause; revived when the store can be reached
-        self._away = False  # the store could not be reached to revive them
-        self._swept: list[tuple[str, str]] = []  # revived or dead tasks that no child has reported yet: id and state
-        self._starts: list[float] = []  # when to start the missing children; math.inf: when the code has changed
+        self._starts: list[Start] = []  # the missing children
         self._stops = 0
         self._interrupts = 0
         self._failures = 0
@@ -138,9 +145,12 @@ class Supervisor:
             signal.signal(number, self._on_signal)
         signal.signal(signal.SIGCHLD, lambda *_: None)  # wakes the selector
         self._selector.register(waker, selectors.EVENT_READ)
-        self._starts = [0.0] * self._count
+        self._starts = [Start(0.0, shard) for shard in self._dealt]
         self._monitor.start()
-        with contextlib.closing(self._store), contextlib.closing(self._monitor):
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._monitor.close)
+            for shard in self._shards.values():
+                stack.callback(shard.close)
             self._check_children()
             while self._children or not self._stops:
                 self._wait(waker)
@@ -150,7 +160,7 @@ class Supervisor:
     def _wait(self, waker: socket.socket) -> None:
         now = time.monotonic()
         lease = self._settings.heartbeat_ttl
-        pause = min([lease / 8, 0.5, *(max(0.0, at - now) for at in self._starts)])
+        pause = min([lease / 8, 0.5, *(max(0.0, start.at - now) for start in self._starts)])
         for key, _ in self._selector.select(pause):
             if key.fileobj is waker:
                 waker.recv(4096)
@@ -181,22 +191,24 @@ class Supervisor:
         """Handle children that ended, revive their tasks, start missing children, send heartbeats for silent ones."""
         for child in [child for child in self._children if child.process.poll() is not None]:
             self._ended(child)
-        self._return_orphans()
+        for shard in self._shards.values():
+            shard.return_orphans()
         self._pass_on_swept()
         if self._stops:
             self._starts = []
         now = self._monitor.ran_at = time.monotonic()
         self._extend_after_pause(now - self._checked_at)
         self._checked_at = now
-        for _ in [at for at in self._starts if at <= now]:
-            self._start(now)
-        self._starts = [at for at in self._starts if at > now]
+        for start in [start for start in self._starts if start.at <= now]:
+            self._start(now, start.shard)
+        self._starts = [start for start in self._starts if start.at > now]
         if self._stops:
             self._signal_children()
         self._beat_for([child for child in self._children if self._needs_heartbeat(child, now)])
         if self._changed is not None and self._changed() and not self._stops:
             log.info("code changed: restarting the worker")
-            self._failures, self._starts = 0, [now] * len(self._starts)  # the change may have fixed the failure
+            # The change may have fixed the failure.
+            self._failures, self._starts = 0, [Start(now, start.shard) for start in self._starts]
             for child in self._children:
                 child.stopping_since = now
                 self._signal(signal.SIGTERM, child)
@@ -208,7 +220,7 @@ class Supervisor:
             child.hard_deadline += away if child.hard_deadline else 0.0
             child.stopping_since += away if child.stopping_since else 0.0
 
-    def _start(self, now: float) -> None:
+    def _start(self, now: float, shard: int) -> None:
         ours, theirs = (end.detach() for end in socket.socketpair())
         for end in (ours, theirs):  # a task's own children may keep the far end open forever
             os.set_blocking(end, False)
@@ -216,7 +228,7 @@ class Supervisor:
         passed = {REPORT_FD: theirs} | ({} if door is None else {MONITOR_FD: door.fileno()})
         try:
             process = subprocess.Popen(  # noqa: S603 - our own command line
-                self._command,
+                [*self._command, "--shards", str(shard)] if self._settings.shards > 1 else self._command,
                 env=self._environment() | {name: str(end) for name, end in passed.items()},
                 pass_fds=[*passed.values()],
                 process_group=0,  # Ctrl-C in a terminal reaches only the parent, which decides
@@ -225,10 +237,14 @@ class Supervisor:
             os.close(theirs)
             if door is not None:
                 door.close()
-        child = Child(process, ours, now, last_report=now, number=number)
+        child = Child(process, ours, now, shard, last_report=now, number=number)
         self._children.append(child)
         self._selector.register(ours, selectors.EVENT_READ, child)
-        log.info("worker process pid=%d started", process.pid)
+        log.info("worker process pid=%d started%s", process.pid, self._place_of(child))
+
+    def _place_of(self, child: Child) -> str:
+        """Return where a child works, for log lines, if there are several shards."""
+        return f" shard={child.shard}" if self._settings.shards > 1 else ""
 
     def _environment(self) -> dict[str, str]:
         """Return the environment of a child."""
@@ -245,7 +261,7 @@ class Supervisor:
         if self._stops and code == -signal.SIGTERM and not child.worker_ids:
             code = EXIT_CLEAN  # told to stop before it had installed its handlers
         cause = child.killed or how_it_ended(code)
-        self._orphaned += [(worker_id, cause) for worker_id in child.worker_ids]
+        self._shards[child.shard].orphaned(child.worker_ids, cause)
         came_to_work = bool(child.worker_ids or child.stopping_since or self._stops)
         if code in (EXIT_CLEAN, EXIT_FORCED, EXIT_RECYCLE) and came_to_work:
             log.info("worker process %d exited with status %d", child.process.pid, code)
@@ -263,54 +279,24 @@ class Supervisor:
             return
         if code in CANNOT_START and self._changed is not None and not child.worker_ids and not child.stopping_since:
             log.error("the worker cannot start with this code; correct it; saving the file restarts the worker")
-            self._starts.append(math.inf)
+            self._starts.append(Start(math.inf, child.shard))
             return
         now = time.monotonic()
         quick = now - child.began < (QUICK_JOINED_S if child.worker_ids else QUICK_S)
         failed = code not in (EXIT_CLEAN, EXIT_RECYCLE) or not came_to_work  # a module may exit with 0 on import
         self._failures = self._failures + 1 if failed and quick else 0
-        self._starts.append(now + (min(30.0, 0.25 * 2 ** min(self._failures, 10)) if self._failures else 0.0))
-
-    def _return_orphans(self) -> None:
-        """Revive the tasks of dead workers. The first failure ends the round; its worker is tried last next time."""
-        while self._orphaned:
-            orphan = self._orphaned.pop(0)
-            if not self._revive(*orphan):
-                self._orphaned.append(orphan)
-                break
-
-    def _revive(self, worker_id: str, cause: str) -> bool:
-        """Revive the tasks of one dead worker. Return False if that failed and must be tried again.
-
-        Without this, the sweep of any other worker would revive the tasks later.
-        """
-        try:
-            while True:
-                swept = self._store.run(
-                    self._ledger.revive(
-                        deepest=self._settings.resurrection_max_queue_depth, worker_id=worker_id, cause=cause
-                    )
-                )
-                if swept.outcomes:
-                    log.info("the tasks of worker %s were returned (%d)", worker_id, len(swept.outcomes))
-                    self._swept = [*self._swept, *swept.outcomes][-MOST_SWEPT:]
-                self._away = False
-                if not swept.pending or swept.deferred:
-                    return True
-        except RelierError as error:
-            if not self._away:  # log once per outage, however long it lasts
-                log.warning("the tasks of worker %s cannot be returned yet: %s", worker_id, error)
-            self._away = True
-            return False
+        pause = min(30.0, 0.25 * 2 ** min(self._failures, 10)) if self._failures else 0.0
+        self._starts.append(Start(now + pause, child.shard))
 
     def _pass_on_swept(self) -> None:
         """Pass revived and dead tasks on to a child, which logs them and calls hooks. Try again later if none can."""
         able = [child for child in self._children if child.worker_ids and child.pipe >= 0 and not child.stopping_since]
-        for child in able if self._swept else ():
+        for child in able:
+            swept = self._shards[child.shard].swept
             with contextlib.suppress(OSError):  # its buffer is full, or it has just ended
-                while self._swept:
-                    os.write(child.pipe, swept_line(*self._swept[0]))
-                    self._swept.pop(0)
+                while swept:
+                    os.write(child.pipe, swept_line(*swept[0]))
+                    swept.pop(0)
 
     def _needs_heartbeat(self, child: Child, now: float) -> bool:
         """Return whether the child computes and needs a heartbeat from the parent.
@@ -336,13 +322,12 @@ class Supervisor:
         return busy and state not in "TtZX"
 
     def _beat_for(self, children: Sequence[Child]) -> None:
-        """Send heartbeats for the children in one pipeline: an outage costs one deadline, not one per child."""
-        lease = self._settings.heartbeat_ttl
-        calls = [self._ledger.beat(child.worker_ids[-1], round(1000 * lease)) for child in children]
-        answers = self._store.run_many(calls)
-        for child, answer in zip(children, answers, strict=True):
-            if isinstance(answer, RelierError):
-                child.beat_due = time.monotonic() + retry_pause(lease)
+        for number, shard in self._shards.items():
+            here = [child for child in children if child.shard == number]
+            answered = shard.beat_for([child.worker_ids[-1] for child in here]) if here else []
+            for child, was_answered in zip(here, answered, strict=True):
+                if not was_answered:
+                    child.beat_due = time.monotonic() + retry_pause(self._settings.heartbeat_ttl)
 
     def _kill(self, child: Child, why: str, words: str) -> None:
         child.killed = f"its supervisor killed it: {why} (does something hold the GIL?)"

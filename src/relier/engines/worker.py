@@ -78,6 +78,7 @@ class WorkerOptions:
     audience        decides by the name of a task where its events go
     observe         counts the events of tasks, for metrics
     supervisor      process id of a parent that starts the worker again whenever it ends; 0: there is none
+    shard           the number of the shard to work for; 0 without shards
     on_stop_order   stops the process when an operator orders it to stop, if draining the worker is not enough
     """
 
@@ -102,6 +103,7 @@ class WorkerOptions:
     give_up: Callable[[], None] = field(default=lambda: os._exit(EXIT_RECYCLE), compare=False)
     leave_by: Callable[[], float] = field(default=lambda: math.inf, compare=False)
     supervisor: int = 0
+    shard: int = 0
     on_stop_order: Callable[[], None] = field(default=lambda: None, compare=False)
 
 

@@ -9,6 +9,7 @@ import click
 from relier.cli.command_groups import store_options
 from relier.cli.output import plural, print_json
 from relier.cli.session import CommandFailure, Exit, Session, with_session
+from relier.cli.shards.routes import refused, routed
 from relier.errors import RelierError
 from relier.submit.client import Client, use_client
 from relier.version import how_to_install
@@ -27,6 +28,7 @@ def celery(**_: Any) -> None:
 @click.option("-A", "--app", "where", required=True, metavar="APP", help="Celery app, as for `celery -A`.")
 @click.option("--dry-run", is_flag=True, help="Count the tasks; send and pause nothing.")
 @with_session
+@routed(refused("the Celery engine", "it uses no shards, so there is nothing to move"))
 def drain(session: Session, where: str, dry_run: bool) -> Exit:
     """Send the waiting tasks to the broker as plain Celery messages, to stop using Relier.
 

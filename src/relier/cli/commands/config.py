@@ -12,6 +12,7 @@ from relier.cli.doctor.check_result import CheckResult, bad, print_check
 from relier.cli.doctor.settings_checks import check_keys, check_settings, environment, setting_source, setting_value
 from relier.cli.output import plural, print_json
 from relier.cli.session import Exit, Session, with_session
+from relier.cli.shards.routes import once, routed
 from relier.cli.table import print_table
 from relier.errors import ConfigurationError
 from relier.settings import DEFAULTS, Settings
@@ -34,6 +35,7 @@ def config(**_: Any) -> None:
 @click.option("--all", "everything", is_flag=True, help="Also show settings that have their default.")
 @click.option("--name", "part", default="", metavar="TEXT", help="Only settings whose names contain this.")
 @with_session
+@routed(once)
 def show(session: Session, everything: bool, part: str) -> None:
     """Show the settings that differ from their defaults, and where they come from. Secrets are hidden."""
     settings = session.settings
@@ -65,6 +67,7 @@ def _is_changed(settings: Settings, name: str) -> bool:
 
 @config.command()
 @with_session
+@routed(once)
 def validate(session: Session) -> Exit:
     """Check that the settings are valid, that keys and hooks can be used, and that no variable is misspelt.
 

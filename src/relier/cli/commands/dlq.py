@@ -13,6 +13,7 @@ from relier.cli.namespace_reads import NamespaceReads
 from relier.cli.output import ago, print_json, printable, span, when
 from relier.cli.payload_view import describe, editable, edited, message_in, pretty, with_redacted_failures
 from relier.cli.session import CommandFailure, Exit, Session, with_session
+from relier.cli.shards.routes import routed, to_selection, to_task
 from relier.cli.table import print_table
 from relier.cli.task_list import (
     TaskFilter,
@@ -100,6 +101,7 @@ def _row(record: Record, message: str, now_ms: int) -> tuple[str, ...]:
 @dlq.command()
 @click.argument("task_id", metavar="ID")
 @with_session
+@routed(to_task())
 def show(session: Session, task_id: str) -> None:
     """Show a dead task: reason, traceback, attempts and payload."""
     task_id = full_id(session, task_id, dead=True)
@@ -175,6 +177,7 @@ def _attempt(entry: HistoryEntry, now_ms: int) -> tuple[str, ...]:
 @click.option("--rate", callback=read_rate, metavar="N/s", help="Maximum rate: 50, 50/s or 300/m.")
 @click.option("--fresh", is_flag=True, help="Discard checkpoints and steps, and start over.")
 @with_session
+@routed(to_selection)
 def replay(
     session: Session,
     selection: Selection,
@@ -215,6 +218,7 @@ def _replay(
 @click.option("--fresh", is_flag=True, help="Discard checkpoints and steps, and start over.")
 @click.option("--dry-run", is_flag=True, help="Show the new arguments; change nothing.")
 @with_session
+@routed(to_task())
 def edit(session: Session, task_id: str, fresh: bool, dry_run: bool) -> Exit:
     """Edit the arguments of a dead task in $EDITOR, then replay the task.
 
@@ -241,6 +245,7 @@ def edit(session: Session, task_id: str, fresh: bool, dry_run: bool) -> Exit:
 @dlq.command()
 @selection_options(State.DEAD)
 @with_session
+@routed(to_selection)
 def discard(session: Session, selection: Selection) -> Exit:
     """Delete dead tasks permanently, selected by id or by filter."""
     chosen = choose(session, selection)

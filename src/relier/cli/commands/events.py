@@ -15,9 +15,12 @@ import msgspec
 
 from relier.cli.output import clock, one_line, plural, print_json, print_json_line, screen_width
 from relier.cli.session import Session, with_session
+from relier.cli.shards.routes import once, routed
+from relier.errors import StoreError
 from relier.event_stream.cursor import NOW, START, places_of, topics_of
 from relier.event_stream.follower import EventFollower
-from relier.ledger.events.records import TOPICS, Event, Missed
+from relier.event_stream.shards import ShardedFollower, split_cursor
+from relier.ledger.events.records import TOPICS, Event, Missed, Topic
 from relier.store.call import Call
 from relier.store.sync_wire import run_sync
 from relier.store.until_answered import blocking_sleep
@@ -72,6 +75,7 @@ class CommandReader:
     "--limit", type=click.IntRange(1, 100_000), default=20, show_default=True, help="Maximum number of past events."
 )
 @with_session
+@routed(once)
 def events(
     session: Session,
     follow: bool,
@@ -88,6 +92,9 @@ def events(
     (--json), with which a later command continues. Events carry no payloads.
     """
     wanted = EventFilter(name, queue, prefix)
+    if session.is_sharded:
+        _of_shards(session, wanted, since, topics_of(topics or None), limit if not follow else None)
+        return
     follower = EventFollower(
         session.ledger, session.settings, CommandReader(session), places_of(since or START, topics_of(topics or None))
     )
@@ -102,6 +109,29 @@ def events(
             )
         while True:
             _print(session, filter(wanted.matches, run_sync(follower.more())))
+
+
+def _of_shards(session: Session, wanted: EventFilter, since: str, topics: tuple[Topic, ...], limit: int | None) -> None:
+    """Show the events of all shards: the last ones or, without a limit, what happens from now on or after `since`."""
+    begin = split_cursor(since or (NOW if limit is None else START), session.settings.shards)
+    followers = [
+        EventFollower(shard.ledger, shard.settings, CommandReader(shard), places_of(place, topics))
+        for shard, place in zip(session.shards, begin, strict=True)
+    ]
+    together = ShardedFollower(followers, begin)
+    if limit is None:
+        with suppress(KeyboardInterrupt):
+            for event in filter(wanted.matches, together.follow_sync()):
+                _print(session, [event])
+        return
+    found: list[Event | Missed] = []
+    for shard, follower in enumerate(followers):
+        try:
+            found += [together.placed(shard, event) for event in _past(follower)]
+        except StoreError as error:
+            click.echo(f"rl: shard {shard} was left out: {error}", err=True)
+    found.sort(key=lambda event: getattr(event, "at_us", 0))
+    _show_past(session, list(_last(found, wanted, limit)))
 
 
 def _past(follower: EventFollower) -> Iterator[Event | Missed]:

@@ -12,6 +12,7 @@ from relier.cli.command_groups import DefaultGroup, store_options
 from relier.cli.node_view import NodeStatus, node_statuses
 from relier.cli.output import ago, plural, print_json
 from relier.cli.session import CommandFailure, Exit, Session, with_session
+from relier.cli.shards.routes import routed, to_nodes
 from relier.cli.table import print_table
 from relier.cli.task_list import totals
 from relier.errors import LedgerError, VersionConflictError
@@ -97,6 +98,7 @@ def state_of(node: NodeStatus) -> str:
 @nodes.command()
 @IDS
 @with_session
+@routed(to_nodes)
 def drain(session: Session, ids: tuple[str, ...]) -> Exit:
     """Tell nodes to take no new work, finish the work in progress and stay alive.
 
@@ -109,6 +111,7 @@ def drain(session: Session, ids: tuple[str, ...]) -> Exit:
 @nodes.command()
 @IDS
 @with_session
+@routed(to_nodes)
 def resume(session: Session, ids: tuple[str, ...]) -> Exit:
     """Tell drained nodes to take work again."""
     return order_all(session, ids, lambda orders: replace(orders, draining=False), "ordered to resume")
@@ -117,6 +120,7 @@ def resume(session: Session, ids: tuple[str, ...]) -> Exit:
 @nodes.command()
 @IDS
 @with_session
+@routed(to_nodes)
 def stop(session: Session, ids: tuple[str, ...]) -> Exit:
     """Tell nodes to shut down, as SIGTERM does.
 
@@ -129,6 +133,7 @@ def stop(session: Session, ids: tuple[str, ...]) -> Exit:
 @click.argument("level", type=click.Choice([*LOG_LEVELS, "reset"], case_sensitive=False))
 @IDS
 @with_session
+@routed(to_nodes)
 def log_level(session: Session, level: str, ids: tuple[str, ...]) -> Exit:
     """Set the level of Relier's own log lines on nodes; `reset` restores the level of their settings."""
     wanted = "" if level == "reset" else level.upper()

@@ -11,6 +11,7 @@ from relier.cli.payload_view import with_redacted_failures
 from relier.cli.pipelined.stats import stats_reading
 from relier.cli.pipelined.steps import RawRead, Reading, raw, read_all, together
 from relier.cli.session import Exit, Session, with_session
+from relier.cli.shards.routes import routed, to_task
 from relier.cli.task_list import as_dict
 from relier.cli.task_timeline import BehindLimits, LimitedBy, Surroundings, TimelineEntry, timeline
 from relier.errors import CorruptRecordError, TaskNotFoundError
@@ -26,6 +27,7 @@ TRIES = 3
 @click.command()
 @click.argument("task_id", metavar="ID")
 @with_session
+@routed(to_task())
 def why(session: Session, task_id: str) -> Exit:
     """Explain what happened to a task, and what it waits for."""
     task_id = full_id(session, task_id)

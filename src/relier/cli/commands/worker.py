@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import logging
 import os
 import re
 import sys
@@ -16,22 +13,16 @@ import click
 
 from relier.cli.long_running import finite, long_running_options, metrics_options, settings_for, start_logging_for
 from relier.cli.session import option_value
-from relier.engines.monitoring.task_metrics import TaskMetrics
+from relier.cli.shards.sweeping import sweep_until_stopped
 from relier.engines.process import asyncio_run, flush, run_worker
-from relier.engines.startup import until_reachable
 from relier.engines.supervisor import Supervisor
-from relier.engines.task_events import TaskEvents
 from relier.engines.worker import WorkerOptions
 from relier.errors import ConfigurationError
 from relier.ledger.nodes import Role
-from relier.monitoring.meter import Meter
-from relier.nodes.health import HelperHealth
-from relier.nodes.membership import NodeMembership
-from relier.rescue.phoenix import Phoenix
 from relier.run.isolated.origin import Origin
 from relier.settings import IMPORT_PATH, MOST_AT_ONCE, Settings
-from relier.stop_signals import refuse_on_windows, stop_signals
-from relier.submit.client import Client, place_of
+from relier.stop_signals import refuse_on_windows
+from relier.submit.client import place_of
 
 lifespan_option = click.option(
     "--lifespan",
@@ -39,9 +30,6 @@ lifespan_option = click.option(
     help="Function that opens resources for all tasks of a process; the value it yields is ctx.state. "
     "Overrides RELIER_LIFESPAN.",
 )
-
-
-LAST_EVENTS_S = 1.0  # how long a resurrector that stops may still report the tasks that it revived
 
 
 @click.command()
@@ -62,7 +50,11 @@ LAST_EVENTS_S = 1.0  # how long a resurrector that stops may still report the ta
     "--processes",
     "-p",
     type=click.IntRange(1),
-    help="Start this many worker processes under a supervisor that restarts them. Without it: one process.",
+    help="Start this many worker processes under a supervisor that restarts them. Without it: one process, or one for "
+    "each shard.",
+)
+@click.option(
+    "--shards", metavar="0,2", help="Serve only these shards; the processes are dealt to them.  [default: all]"
 )
 @click.option(
     "--isolated",
@@ -94,10 +86,12 @@ def worker(ctx: click.Context, /, modules: tuple[str, ...], **given: Any) -> Non
     queues. Exits with 0 if all finished, and with 3 if some tasks were returned.
     """
     settings, queues = with_lifespan(settings_for(ctx), given["lifespan"]), every_queue(given["queues"], given["queue"])
-    if given["processes"] is not None:
+    shards = served_shards(settings, given["shards"])
+    if given["processes"] is not None or len(shards) > 1:
         start_logging_for(ctx)
-        command = child_command(ctx, given, modules)
-        raise SystemExit(Supervisor(settings, command, given["processes"]).run())
+        command = child_command(ctx, given | {"shards": None}, modules)
+        processes = processes_for(shards, given["processes"])
+        raise SystemExit(Supervisor(settings, command, processes, shards=shards).run())
     run_worker(
         settings,
         WorkerOptions(
@@ -109,8 +103,33 @@ def worker(ctx: click.Context, /, modules: tuple[str, ...], **given: Any) -> Non
             isolated=given["isolated"],
             sweep=not given["no_sweep"],
             origin=Origin.here(child_command(ctx, given, modules)),
+            shard=shards[0],
         ),
     )
+
+
+def served_shards(settings: Settings, given: str | None) -> tuple[int, ...]:
+    """Return the numbers of the shards to serve. Raise ConfigurationError if there is no such shard."""
+    if given is None:
+        return tuple(range(settings.shards))
+    words = [word.strip() for word in given.split(",")]
+    wrong = [word for word in words if not word.isdecimal() or int(word) >= settings.shards]
+    if wrong:
+        raise ConfigurationError(
+            f"--shards {given} names {wrong[0]!r}, but RELIER_SHARDS is {settings.shards}; the shards are "
+            f"{'0' if settings.shards == 1 else f'0 to {settings.shards - 1}'}, separated by commas"
+        )
+    return tuple(dict.fromkeys(map(int, words)))
+
+
+def processes_for(shards: Sequence[int], given: int | None) -> int:
+    """Return the number of worker processes: at least one for each shard that is served."""
+    if given is not None and given < len(shards):
+        raise ConfigurationError(
+            f"--processes {given} is not enough for {len(shards)} shards: a process serves one shard; start at least "
+            f"{len(shards)}, or serve fewer shards here with --shards, and the others on other hosts"
+        )
+    return given or len(shards)
 
 
 def with_lifespan(settings: Settings, named: str | None) -> Settings:
@@ -166,48 +185,6 @@ def scheduler(ctx: click.Context, /, **_: Any) -> None:
     asyncio_run(sweep_until_stopped(settings_for(ctx), Role.SCHEDULER))
 
 
-async def sweep_until_stopped(settings: Settings, role: Role) -> int:
-    """Sweep as a node of this role, until a signal or an operator stops it."""
-    client = Client(settings)
-    meter = Meter() if settings.metrics_port else None
-    observe = None if meter is None else TaskMetrics(meter)
-    events = TaskEvents(client.store, client.ledger, settings.redact, observe=observe)
-    loop, stopped = asyncio.get_running_loop(), asyncio.Event()
-
-    def stop() -> None:
-        stopped.set()
-        phoenix.end()
-
-    def stop_soon() -> None:
-        loop.call_soon_threadsafe(stop)
-
-    membership = NodeMembership(
-        settings,
-        client.scripts,
-        role,
-        settings.heartbeat_ttl,
-        report=lambda: {"revived": phoenix.revived},
-        on_stop=stop_soon,
-    )
-    suspended = lambda: membership.orders.draining  # noqa: E731 - read before each sweep
-    phoenix = Phoenix(settings, client.store, client.ledger, events.swept, client.keyring, suspended)
-
-    for number in stop_signals():
-        loop.add_signal_handler(number, stop)
-    with HelperHealth(role, membership, stopped.is_set, meter).served(settings, client.store):
-        if await until_reachable(client.aopen, stopped):
-            every, where = settings.resurrection_check_interval, place_of(settings)
-            await asyncio.to_thread(membership.begin)
-            logging.getLogger("relier.phoenix").info("%s started: interval=%gs store=%s", role, every, where)
-            await phoenix.run()
-            await asyncio.to_thread(membership.end, LAST_EVENTS_S)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LAST_EVENTS_S):
-                    await events.finish()
-    await client.aclose()
-    return 0
-
-
 @click.command()
 @click.argument("modules", nargs=-1, required=True)
 @click.option(
@@ -230,9 +207,10 @@ def dev(ctx: click.Context, /, modules: tuple[str, ...], **given: Any) -> None:
     every_queue(given["queues"])  # report a bad value once, not once per child
     os.environ.setdefault("RELIER_GRACEFUL_SHUTDOWN_TIMEOUT", "2")
     command = child_command(ctx, given, modules)
+    shards = served_shards(settings, None)
     what = f"{ctx.command_path}: running {', '.join(modules)} on {place_of(settings)}"
     click.echo(f"{what}. Restarts when a file changes; press Ctrl-C to stop.")
-    code = Supervisor(settings, command, 1, SourceWatcher(Path.cwd())).run()
+    code = Supervisor(settings, command, len(shards), SourceWatcher(Path.cwd()), shards).run()
     flush()
     raise SystemExit(code)
 

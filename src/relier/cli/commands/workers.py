@@ -13,6 +13,7 @@ from relier.cli.commands.nodes import CannotOrderError, check_order, give_order,
 from relier.cli.node_view import NodeStatus, WorkerView
 from relier.cli.output import ago, plural, print_json, span
 from relier.cli.session import DRY_RUN, Exit, Session, with_session
+from relier.cli.shards.routes import routed, to_nodes
 from relier.cli.table import print_table
 from relier.cli.task_list import totals
 from relier.cli.task_selection import is_interactive
@@ -104,6 +105,7 @@ def _row(worker: NodeStatus, now_ms: int) -> tuple[str, ...]:
 @DRY_RUN
 @click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @with_session
+@routed(to_nodes)
 def drain(
     session: Session, ids: tuple[str, ...], queue: str, host: str, everything: bool, dry_run: bool, yes: bool
 ) -> Exit:

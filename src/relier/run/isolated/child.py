@@ -103,9 +103,9 @@ def packed(outcome: Outcome) -> bytes:
         return pack(report_of(Failed(ChildError(f"the outcome cannot be reported: {why}; see its worker's log"))))
 
 
-async def serve(fd: int) -> None:
+async def serve(fd: int, shard: int) -> None:
     reader, writer = await asyncio.open_connection(sock=socket.socket(fileno=fd))
-    channel, shared = LedgerChannel(default_client()), RunningLifespan()
+    channel, shared = LedgerChannel(default_client().shards[shard]), RunningLifespan()
     channel.state = await shared.enter(channel.settings)
     parent = ParentConnection(writer, channel)
     writer.write(pack(Ready(shared.entered)))
@@ -121,10 +121,10 @@ def main() -> None:
     for ignored in stop_signals():  # the parent decides. Not SIG_IGN, which a task's own processes would inherit
         signal.signal(ignored, lambda *_: None)
     let_forks_be_ended()
-    registry.load(sys.argv[4:])
+    registry.load(sys.argv[5:])
     start_logging(int(sys.argv[2]), sys.argv[3])
     install_log_fields()
-    background.run(serve(int(sys.argv[1])))
+    background.run(serve(int(sys.argv[1]), int(sys.argv[4])))
 
 
 if __name__ == "__main__":

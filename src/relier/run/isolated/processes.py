@@ -68,7 +68,7 @@ class IsolatedProcess:
         with theirs:
             level = logging.getLogger().level  # whoever set it: --log-level, the application or Celery
             program = [sys.executable, "-m", "relier.run.isolated.child", str(theirs.fileno())]
-            command = [*program, str(level), settings.log_format, *modules]
+            command = [*program, str(level), settings.log_format, str(settings.shard or 0), *modules]
             origin = origin or Origin.here()
             env = {**origin.environment, **environment(settings)}
             try:

@@ -22,6 +22,7 @@ from relier.backup.make import (
 from relier.cli.long_running import finite, start_logging_for
 from relier.cli.output import print_json, span
 from relier.cli.session import Session, with_session
+from relier.cli.shards.routes import backup_route, routed
 from relier.errors import RelierError
 from relier.stop_signals import stop_signals
 
@@ -67,6 +68,7 @@ def option(name: str, variable: str, **how: Any) -> Callable[..., Any]:
     help="Which server writes the snapshot.  [default: a replica behind Sentinel, otherwise the primary]",
 )
 @with_session
+@routed(backup_route)
 def backup(session: Session, *, to: str, every: float | None, keep: int, bucket: str, replica: bool | None) -> None:
     """Write a snapshot of the store to a compressed file with a checksum.
 

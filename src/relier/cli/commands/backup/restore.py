@@ -9,6 +9,7 @@ from relier.backup.restore import DUMP
 from relier.backup.restore import restore as restore_backup
 from relier.cli.output import print_json, print_sentences
 from relier.cli.session import DRY_RUN, Session, with_session
+from relier.cli.shards.routes import backup_route, routed
 from relier.store.connect.address import target_of
 
 
@@ -18,6 +19,7 @@ from relier.store.connect.address import target_of
 @click.option("--dbfilename", default=DUMP, show_default=True, metavar="NAME", help="Name of the server's RDB file.")
 @DRY_RUN
 @with_session
+@routed(backup_route)
 def restore(session: Session, *, backup: str, data_dir: str, dbfilename: str, dry_run: bool) -> None:
     """Replace the data of a stopped store with a backup.
 

@@ -11,6 +11,7 @@ from relier.cli.command_groups import DefaultGroup, store_options
 from relier.cli.find.batch_ids import full_batch_id
 from relier.cli.output import one_line, plural, print_json, print_sentences, span, when
 from relier.cli.session import DRY_RUN, Session, with_session
+from relier.cli.shards.routes import routed, to_batch
 from relier.cli.table import print_table
 from relier.errors import BatchNotFoundError
 from relier.ledger.batches.records import BatchMember, BatchRecord, BatchState, Stage
@@ -100,6 +101,7 @@ def as_dict(batch: BatchRecord) -> dict[str, Any]:
 @batches.command()
 @click.argument("batch_id", metavar="ID")
 @with_session
+@routed(to_batch())
 def show(session: Session, batch_id: str) -> None:
     """Show one workflow: progress, callbacks, and members that failed or have not ended.
 
@@ -146,6 +148,7 @@ def _ids(members: tuple[BatchMember, ...]) -> list[dict[str, Any]]:
 @click.argument("batch_id", metavar="ID")
 @DRY_RUN
 @with_session
+@routed(to_batch())
 def cancel(session: Session, batch_id: str, dry_run: bool) -> None:
     """Cancel a whole workflow: waiting tasks end, and running ones are asked to stop.
 

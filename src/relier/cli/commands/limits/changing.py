@@ -10,6 +10,7 @@ import click
 from relier.cli.commands.limits.listing import numbers_dict
 from relier.cli.output import print_json
 from relier.cli.session import DRY_RUN, CommandFailure, Exit, Session, with_session
+from relier.cli.shards.routes import routed, to_limit
 from relier.errors import ConfigurationError
 from relier.ledger.limit_overview import read_limits, set_limit
 from relier.ledger.limit_records import LimitNumbers
@@ -27,6 +28,7 @@ NONE = "none"
 @click.option("--force", is_flag=True, help="Set the limit even if no live task has it.")
 @DRY_RUN
 @with_session
+@routed(to_limit)
 def set_command(
     session: Session,
     name: str,

@@ -8,14 +8,14 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from relier.cli.commands.monitoring.event_metrics import event_rows
 from relier.cli.commands.monitoring.objective_metrics import ObjectiveMetrics
 from relier.cli.node_view import NodeStatus, node_statuses
 from relier.cli.session import Session
-from relier.errors import RelierError
+from relier.errors import RelierError, StoreError
 from relier.ledger import keys
 from relier.ledger.batches.records import BatchState
 from relier.ledger.limit_overview import read_limits
@@ -43,6 +43,18 @@ ALWAYS = (  # shown from 0 on, because rates need the value before the first one
 )
 NOT_COUNTED = ("bytes", "full")  # fields of the counters that are no counters
 Rows = Mapping[Labels, float]
+COMBINED: Mapping[MetricSeries, Callable[[Iterable[float]], float]] = {  # of several shards; the others are added up
+    series.QUEUE_AGE: max,
+    series.QUEUE_PAUSED: max,
+    series.QUEUE_UNSERVED: max,
+    series.DUE_LATE: max,
+    series.SCHEDULE_LATE: max,
+    series.SLO_TARGET: max,
+    series.SLO_BURN: max,
+    series.SLO_ALERT: max,
+    series.SLO_BUDGET: min,
+    series.EVENT_HISTORY: min,
+}
 
 
 class LedgerCollector:
@@ -53,15 +65,16 @@ class LedgerCollector:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._objectives = ObjectiveMetrics(session)
+        self._namespaces = [_NamespaceMetrics(each) for each in (session.shards if session.is_sharded else [session])]
         self._turn = threading.Lock()
         self.error = ""  # why the last scrape failed
+        self.away = ""  # shards that did not answer the last scrape
 
     def collect(self) -> Iterator[Any]:
         with self._turn:
             try:
                 rows = self._read()
-                self.error = ""
+                self.error = self.away
             except RelierError as error:
                 if not self.error:  # once per outage, not once per scrape
                     log.warning("the ledger cannot be read: %s", error)
@@ -70,6 +83,28 @@ class LedgerCollector:
             yield family(one, dict(list(found.items())[:MOST_LABELS]))
 
     def _read(self) -> dict[MetricSeries, Rows]:
+        if not self._session.is_sharded:
+            return self._namespaces[0].read()
+        found, away = [], []
+        for shard, namespace in enumerate(self._namespaces):
+            try:
+                found.append(namespace.read())
+            except StoreError as error:
+                away.append(f"shard {shard}: {error}")
+        if away and not self.error:
+            log.warning("some shards cannot be read, the metrics are those of the others: %s", "; ".join(away))
+        self.away = "; ".join(away)
+        return merged_shards(found) | {series.LEDGER_UP: {(): 0.0 if away else 1.0}}
+
+
+class _NamespaceMetrics:
+    """Reads the metrics of one namespace, which may be a shard."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._objectives = ObjectiveMetrics(session)
+
+    def read(self) -> dict[MetricSeries, Rows]:
         session = self._session
         stats = read_stats(session.run, session.ledger)
         nodes = node_statuses(stats, session.settings.heartbeat_ttl)
@@ -122,6 +157,18 @@ class LedgerCollector:
             while page.cursor:
                 page = self._session.run(self._session.ledger.schedules(group=group, cursor=page.cursor, fires=1))
                 yield from page.schedules
+
+
+def merged_shards(found: Sequence[Mapping[MetricSeries, Rows]]) -> dict[MetricSeries, Rows]:
+    """Return the metrics of all shards as those of one namespace: sums; of ages, states and objectives the worst."""
+    together: dict[MetricSeries, dict[Labels, float]] = {}
+    for shard in found:
+        for one, rows in shard.items():
+            so_far = together.setdefault(one, {})
+            for labels, value in rows.items():
+                before = so_far.get(labels)
+                so_far[labels] = value if before is None else COMBINED.get(one, sum)((before, value))
+    return dict(together)
 
 
 def _tasks(stats: Stats) -> dict[MetricSeries, Rows]:

@@ -9,6 +9,7 @@ import click
 
 from relier.cli.node_view import NodeStatus, node_statuses
 from relier.cli.session import Session, option_value
+from relier.errors import StoreError
 from relier.ledger.pages import read_stats
 from relier.monitoring.health import Health
 
@@ -16,9 +17,24 @@ from relier.monitoring.health import Health
 def ask_registry(ctx: click.Context) -> Health | str:
     """Return the health of the processes of this host, taken together, or why it is unknown."""
     with Session(option_value(ctx, "url"), option_value(ctx, "namespace")) as session:
-        stats = read_stats(session.run, session.ledger)
-        every = node_statuses(stats, session.settings.heartbeat_ttl)
-        return health_of([node for node in every if node.host == platform.node()], session.where)
+        if not session.is_sharded:
+            return health_of(nodes_here(session), session.where)
+        found: list[NodeStatus] = []
+        away: list[StoreError] = []
+        for shard in session.shards:
+            try:
+                found += nodes_here(shard)
+            except StoreError as error:
+                away.append(error)
+        if len(away) == session.settings.shards:
+            raise away[0]
+        return health_of(found, session.where)
+
+
+def nodes_here(session: Session) -> list[NodeStatus]:
+    """Return the processes of this host that are registered in one namespace."""
+    every = node_statuses(read_stats(session.run, session.ledger), session.settings.heartbeat_ttl)
+    return [node for node in every if node.host == platform.node()]
 
 
 def health_of(nodes: Sequence[NodeStatus], where: str) -> Health | str:

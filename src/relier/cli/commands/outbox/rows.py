@@ -14,6 +14,7 @@ from relier.cli.commands.outbox.relay import relay
 from relier.cli.outbox_database import with_outbox_rows
 from relier.cli.output import one_line, plural, print_json, span
 from relier.cli.session import CommandFailure, Exit, Session, with_session
+from relier.cli.shards.routes import first_shard, routed
 from relier.cli.table import MADE, print_table
 from relier.errors import StoreUnavailableError
 from relier.ledger.pages import read_stats
@@ -65,6 +66,7 @@ def row_filter_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @outbox.command()
 @with_outbox_rows
 @with_session
+@routed(first_shard)
 def stats(session: Session, database: Database, rows: OutboxTable) -> None:
     """Show how many rows wait, the age of the oldest, dead rows, and live relays."""
     with database.begin() as tx:
@@ -104,6 +106,7 @@ def relays_of(session: Session) -> list[LivingRelay] | None:
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="Maximum number to list.")
 @with_outbox_rows
 @with_session
+@routed(first_shard)
 def dead(session: Session, database: Database, rows: OutboxTable, wanted: list[DeadRowFilter], limit: int) -> Exit:
     """List rows that could not be sent, with their errors."""
     wanted = with_full_ids(database, rows, wanted)
@@ -190,6 +193,7 @@ def confirmation_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @confirmation_options
 @with_outbox_rows
 @with_session
+@routed(first_shard)
 def replay(
     session: Session, database: Database, rows: OutboxTable, wanted: list[DeadRowFilter], dry_run: bool, yes: bool
 ) -> Exit:
@@ -204,6 +208,7 @@ def replay(
 @confirmation_options
 @with_outbox_rows
 @with_session
+@routed(first_shard)
 def purge(
     session: Session, database: Database, rows: OutboxTable, wanted: list[DeadRowFilter], dry_run: bool, yes: bool
 ) -> Exit:
@@ -224,6 +229,7 @@ def purge(
 @click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @with_outbox_rows
 @with_session
+@routed(first_shard)
 def forget(session: Session, database: Database, rows: OutboxTable, older_than: str, inbox: str, yes: bool) -> None:  # noqa: ARG001
     """Delete old marks of `ctx.exactly_once`.
 

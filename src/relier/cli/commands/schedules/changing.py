@@ -14,6 +14,7 @@ from relier import registry
 from relier.cli.commands.schedules.shared import as_dict, named, next_due, operations_of
 from relier.cli.output import plural, print_json
 from relier.cli.session import DRY_RUN, CommandFailure, Exit, Session, with_session
+from relier.cli.shards.routes import routed, to_schedule
 from relier.errors import ScheduleDefinitionError
 from relier.schedules.spec import spec_of
 from relier.store.sync_wire import run_sync
@@ -23,6 +24,7 @@ from relier.store.sync_wire import run_sync
 @click.argument("name")
 @DRY_RUN
 @with_session
+@routed(to_schedule())
 def pause(session: Session, name: str, dry_run: bool) -> None:
     """Pause schedule NAME. It does not fire until you resume it. Tasks that it has fired continue."""
     _switch(session, name, "paused", dry_run)
@@ -32,6 +34,7 @@ def pause(session: Session, name: str, dry_run: bool) -> None:
 @click.argument("name")
 @DRY_RUN
 @with_session
+@routed(to_schedule())
 def resume(session: Session, name: str, dry_run: bool) -> None:
     """Resume schedule NAME, from its next time. Occurrences that were due while it was paused do not run."""
     _switch(session, name, "active", dry_run)
@@ -56,6 +59,7 @@ def _switch(session: Session, name: str, state: str, dry_run: bool) -> None:
 @click.command()
 @click.argument("name")
 @with_session
+@routed(to_schedule())
 def run(session: Session, name: str) -> None:
     """Run the task of schedule NAME once, now. The schedule's times and history do not change."""
     operations, _ = operations_of(session)
@@ -72,6 +76,7 @@ def run(session: Session, name: str) -> None:
 @click.argument("name")
 @DRY_RUN
 @with_session
+@routed(to_schedule())
 def remove(session: Session, name: str, dry_run: bool) -> None:
     """Remove schedule NAME and its history. Tasks that it has fired continue."""
     operations, _ = operations_of(session)
@@ -114,6 +119,7 @@ def remove(session: Session, name: str, dry_run: bool) -> None:
 )
 @click.option("--queue", metavar="NAME", help="Queue, instead of the task's own.")
 @with_session
+@routed(to_schedule())
 def add(session: Session, name: str, task: str, modules: Sequence[str], arguments: str | None, **given: Any) -> None:
     """Create or change schedule NAME, which runs TASK: `rl schedules add nightly shop.tasks.report --cron "0 3 * * *"`.
 

@@ -10,6 +10,7 @@ import click
 from relier.cli.commands.schedules.shared import as_dict, due_in, firing_dict, named, next_due, operations_of, to_ms
 from relier.cli.output import ago, print_json, when
 from relier.cli.session import Session, with_session
+from relier.cli.shards.routes import routed, to_schedule
 from relier.cli.table import print_table
 from relier.ledger.schedule_records import NATIVE
 from relier.schedules.views import ScheduleFiring, ScheduleInfo
@@ -56,6 +57,7 @@ def _row(info: ScheduleInfo, now_ms: int) -> tuple[str, ...]:
 @click.argument("name")
 @click.option("-n", "count", type=click.IntRange(1, 1000), default=5, show_default=True, help="How many times to show.")
 @with_session
+@routed(to_schedule())
 def next_command(session: Session, name: str, count: int) -> None:
     """Show the next times of schedule NAME, in its own time zone and in UTC."""
     operations, now_ms = operations_of(session)
@@ -83,6 +85,7 @@ def _print_times(times: Sequence[datetime], now_ms: int) -> None:
 @click.command()
 @click.argument("name")
 @with_session
+@routed(to_schedule())
 def history(session: Session, name: str) -> None:
     """Show the last 20 occurrences of schedule NAME and their outcomes.
 

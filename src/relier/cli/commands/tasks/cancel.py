@@ -10,6 +10,7 @@ import click
 from relier.cli.find.task_ids import full_ids
 from relier.cli.output import plural, print_json, progress_bar
 from relier.cli.session import Exit, Session, exit_code_of, with_session
+from relier.cli.shards.routes import routed, to_selection
 from relier.cli.task_selection import Selection, choose, confirm, report_dry_run, selection_options
 from relier.errors import RelierError, VersionConflictError
 from relier.ledger.records import Operated, Task
@@ -27,6 +28,7 @@ SAID = {
 @click.command()
 @selection_options(State.RUNNING, State.QUEUED, State.SCHEDULED)
 @with_session
+@routed(to_selection)
 def cancel(session: Session, selection: Selection) -> Exit:
     """Cancel tasks. A waiting task ends at once; the worker of a running task is asked to stop it."""
     if selection.dry_run:

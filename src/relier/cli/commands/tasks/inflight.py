@@ -12,6 +12,7 @@ import click
 
 from relier.cli.output import clock, one_line, print_json, print_json_line, screen_width, span
 from relier.cli.session import Session, with_session
+from relier.cli.shards.routes import one_shard_with, routed
 from relier.cli.table import built_table, print_table
 from relier.cli.task_list import TaskFilter, as_dict, in_state, totals
 from relier.errors import RelierError
@@ -35,6 +36,7 @@ Show = Callable[[Stats, Sequence[Record]], None]
     "--interval", type=click.FloatRange(0.1, 3600), default=1.0, show_default=True, help="Seconds between two reads."
 )
 @with_session
+@routed(one_shard_with("follow"))
 def inflight(session: Session, queue: str, name: str, worker: str, limit: int, follow: bool, interval: float) -> None:
     """Show the tasks that run now, the latest start first.
 

@@ -11,6 +11,7 @@ from relier.cli.find.task_ids import full_id
 from relier.cli.output import plural, print_json, print_sentences, printable, when
 from relier.cli.payload_view import describe, pretty, with_redacted_failures
 from relier.cli.session import Exit, Session, with_session
+from relier.cli.shards.routes import routed, to_task
 from relier.cli.task_list import as_dict, history_dict, losses
 from relier.cli.task_timeline import Surroundings, timeline
 from relier.errors import CorruptRecordError, TaskNotFoundError
@@ -21,6 +22,7 @@ from relier.ledger.records import Task
 @click.command()
 @click.argument("task_id", metavar="ID")
 @with_session
+@routed(to_task())
 def inspect(session: Session, task_id: str) -> Exit:
     """Show one task: options, counts, payload and history."""
     task_id = full_id(session, task_id)

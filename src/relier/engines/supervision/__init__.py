@@ -1,0 +1,1 @@
+"""What a supervisor does for its worker processes in the ledger."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from relier.cli.session import Exit, Session, with_session
+from relier.cli.shards.routes import routed, to_selection
 from relier.cli.task_selection import (
     Selection,
     apply_move,
@@ -20,6 +21,7 @@ from relier.states import State
 @click.command()
 @selection_options(State.DONE, State.CANCELLED)
 @with_session
+@routed(to_selection)
 def forget(session: Session, selection: Selection) -> Exit:
     """Forget tasks that are done or cancelled: their records, results and idempotency keys.
 

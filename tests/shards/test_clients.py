@@ -55,7 +55,7 @@ def test_a_push_reaches_the_shard_of_its_id(client: Client) -> None:
         SyncTaskReceipt[int]("order-1").info()
 
 
-async def test_the_same_on_an_event_loop(client: Client) -> None:
+async def test_pushes_on_an_event_loop_reach_their_shards(client: Client) -> None:
     receipts = await asyncio.gather(*(jobs.add.apush(n) for n in range(20)))
     assert [await each.state() for each in receipts] == ["queued"] * 20
     many = await jobs.add.apush_many([(n, 0) for n in range(300)])
@@ -115,7 +115,7 @@ def test_a_chosen_id_in_another_shard_than_the_key_is_refused(client: Client) ->
         jobs.charge.with_options(order_key="k").push(1)
 
 
-def test_one_shard_away_fails_only_its_pushes(boot: Boot, namespace: str) -> None:
+def test_an_unreachable_shard_fails_only_its_own_pushes(boot: Boot, namespace: str) -> None:
     here, away = boot(), boot()
     settings = Settings(
         redis_url=f"{here.url} {away.url}",
@@ -165,7 +165,7 @@ def test_a_workflow_lies_in_one_shard(client: Client) -> None:
     assert batch([]).push().progress().ended
 
 
-def test_limits_in_a_workflow(client: Client) -> None:
+def test_a_workflow_lies_in_the_shard_of_its_only_limit(client: Client) -> None:
     receipt = batch(jobs.per_tenant.s(7) for _ in range(3)).push()
     assert shard_of(receipt.id, 4) == shard_of("tenant:7", 4)
     with pytest.raises(ShardsError, match="their keys differ"):
@@ -223,7 +223,7 @@ def test_events_of_all_shards_are_merged(server: Server, namespace: str) -> None
         client.close()
 
 
-async def test_events_on_an_event_loop(server: Server, namespace: str) -> None:
+async def test_events_of_all_shards_arrive_on_an_event_loop(server: Server, namespace: str) -> None:
     client = Client(Settings(redis_url=server.url, namespace=namespace, shards=3, events="always"))
     for shard in client.shards:
         await shard.aopen()
@@ -259,7 +259,7 @@ def test_another_number_of_shards_is_refused(sharded: Settings) -> None:
         opened(sharded.replace(shards=8))
 
 
-def test_shards_in_a_namespace_without(sharded: Settings) -> None:
+def test_a_namespace_used_without_shards_refuses_them(sharded: Settings) -> None:
     opened(sharded.replace(shards=1))
     with pytest.raises(ShardsError, match=r"was created under RELIER_SHARDS=1, but this process has RELIER_SHARDS=4"):
         opened(sharded)
@@ -272,7 +272,7 @@ def test_every_mark_has_the_number(sharded: Settings, server: Server) -> None:
         assert shards_in_mark(server.command("HGET", f"{prefix}meta", "born").decode()) == 4
 
 
-def test_a_root_that_is_away_does_not_stop_the_other_shards(boot: Boot, namespace: str) -> None:
+def test_an_unreachable_root_does_not_stop_the_other_shards(boot: Boot, namespace: str) -> None:
     """The root is on the server of the first shard."""
     first, second = boot(), boot()
     urls, quick = f"{first.url} {second.url}", {"redis_connect_timeout": 0.2, "redis_breaker_cooldown": 0.01}

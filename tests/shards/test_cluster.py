@@ -79,7 +79,7 @@ class Producer(threading.Thread):
         return True
 
 
-def test_a_kill_sweep(fleet: ShardedFleet) -> None:
+def test_a_kill_sweep_loses_and_doubles_nothing(fleet: ShardedFleet) -> None:
     worker = fleet.worker()
     producer = Producer(TASKS)
     producer.start()
@@ -94,7 +94,7 @@ def test_a_kill_sweep(fleet: ShardedFleet) -> None:
     assert worker.said().count("died") == 6
 
 
-def test_a_failover(fleet: ShardedFleet, cluster: RedisCluster) -> None:
+def test_a_failover_loses_and_doubles_nothing(fleet: ShardedFleet, cluster: RedisCluster) -> None:
     worker = fleet.worker()
     producer = Producer(TASKS)
     producer.start()
@@ -112,7 +112,7 @@ def test_a_failover(fleet: ShardedFleet, cluster: RedisCluster) -> None:
     assert worker.terminate(120) == 0
 
 
-def test_a_slot_that_moves_under_load(fleet: ShardedFleet, cluster: RedisCluster) -> None:
+def test_a_slot_that_moves_under_load_loses_and_doubles_nothing(fleet: ShardedFleet, cluster: RedisCluster) -> None:
     worker = fleet.worker()
     producer = Producer(TASKS)
     producer.start()

@@ -75,7 +75,7 @@ def test_every_kind_of_task_runs_in_its_shard(fleets: NewFleet, sharded: Setting
 
 
 @pytest.mark.slow
-def test_one_shard_frozen(fleets: NewFleet, boot: Boot, namespace: str) -> None:
+def test_a_frozen_shard_stops_only_its_own_tasks(fleets: NewFleet, boot: Boot, namespace: str) -> None:
     here, frozen = boot(), boot()
     quick = {"heartbeat_ttl": 2, "redis_read_timeout": 0.5, "redis_deadline": 1.0, "redis_connect_timeout": 0.5}
     fleet = fleets(Settings(redis_url=f"{here.url} {frozen.url}", namespace=namespace, shards=2, **quick))

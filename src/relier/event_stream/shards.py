@@ -1,4 +1,4 @@
-"""Follow the events of several shards at once, each with its own follower. A shard that is away holds up no other.
+"""Follow the events of several shards at once, each with its own follower. An unreachable shard holds up no other.
 
 A cursor has the place in each shard: `0:tasks=…;1:tasks=…`. Events of one shard stay in their order; those of different
 shards come as they arrive.
@@ -61,7 +61,7 @@ class ShardedFollower:
                 task.cancel()
 
     async def _more(self, shard: int) -> Found:
-        """Return the next events of one shard. The very first read waits for a shard that is away."""
+        """Return the next events of one shard. The very first read waits for an unreachable shard."""
         while True:
             try:
                 return await self._followers[shard].more()

@@ -53,8 +53,8 @@ class BirthMark:
 class RootCheck:
     """Check once per process that nobody uses the namespace without shards, or under another number of shards.
 
-    `settings`: those of the root. While its server is away, the check is left to a later opening: the other shards
-    must go on.
+    `settings`: those of the root. While its server is unreachable, the check is left to a later opening: the other
+    shards must go on.
     """
 
     def __init__(self, settings: Settings) -> None:

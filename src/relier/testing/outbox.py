@@ -96,7 +96,7 @@ class SentTask:
     def _enter_context(self) -> None:
         """Give the task the context of a first attempt, whose steps and checkpoints are not stored."""
         assert self.submission is not None  # noqa: S101 - checked by _task
-        client = default_client()
+        client = default_client().shards[0]  # it only has the settings and the keys
         memory = TaskMemory()
         claimed = claimed_from(self.submission, memory)
         envelope = open_envelope(claimed.payload, task_id=self.id, name=self.name, keyring=client.keyring)

@@ -1,6 +1,6 @@
 """Sweep without running tasks, until a signal: what `rl resurrector` and `rl scheduler` do.
 
-With shards, one process sweeps all of them, each in its own asyncio task: a shard that is away holds up no other.
+With shards, one process sweeps all of them, each in its own asyncio task: an unreachable shard holds up no other.
 """
 
 from __future__ import annotations

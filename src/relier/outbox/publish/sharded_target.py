@@ -1,6 +1,6 @@
 """Send rows to a ledger with shards: each row to the shard that its id belongs to.
 
-A shard that is away must not stop the rows of the others. So its rows wait in the table for a while, like rows that a
+An unreachable shard must not stop the rows of the others. So its rows wait in the table for a while, like rows that a
 limit refuses, as long as another shard answers. Only if none does, it is an outage of the target.
 """
 
@@ -14,7 +14,7 @@ from relier.outbox.row import LEDGER, Row
 from relier.settings.shards import shard_of
 from relier.submit.client import Client
 
-AWAY_S = 5.0  # how long the rows of a shard that is away wait
+UNREACHABLE_S = 5.0  # how long the rows of an unreachable shard wait
 
 
 class ShardedLedgerTarget:
@@ -34,15 +34,15 @@ class ShardedLedgerTarget:
             here = [row for row, its in zip(rows, shards, strict=True) if its == shard]
             found = self._targets[shard].publish(here)
             outcomes |= {row.id: outcome for row, outcome in zip(here, found, strict=True)}
-        away = {shard for row, shard in zip(rows, shards, strict=True) if isinstance(outcomes[row.id], Outage)}
-        if away and (set(shards) > away or self._any_answers(away)):
-            outcomes = {row: Deferred(AWAY_S) if isinstance(it, Outage) else it for row, it in outcomes.items()}
+        unreachable = {shard for row, shard in zip(rows, shards, strict=True) if isinstance(outcomes[row.id], Outage)}
+        if unreachable and (set(shards) > unreachable or self._any_answers(unreachable)):
+            outcomes = {row: Deferred(UNREACHABLE_S) if isinstance(it, Outage) else it for row, it in outcomes.items()}
         return [outcomes[row.id] for row in rows]
 
-    def _any_answers(self, away: set[int]) -> bool:
+    def _any_answers(self, unreachable: set[int]) -> bool:
         """Return whether a shard other than these answers."""
         for number, shard in enumerate(self._client.shards):
-            if number not in away:
+            if number not in unreachable:
                 try:
                     shard.sync_store.command("PING")
                 except RelierError:

@@ -33,12 +33,13 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What was used and done at one moment: seconds, tasks, and seconds of CPU."""
+    """What was used and done at one moment: seconds, tasks, and seconds of CPU. `machine`: of all processes."""
 
     at: float
     done: int
     stores: float
     workers: float
+    machine: float
 
 
 def moment(fleet: ShardedFleet, worker: Member) -> Moment:
@@ -49,7 +50,13 @@ def moment(fleet: ShardedFleet, worker: Member) -> Moment:
         stores += float(used["used_cpu_user"]) + float(used["used_cpu_sys"])
     workers = sum(process_state(pid)[1] for pid in worker.session()) / TICKS
     done = sum(read_stats(shard.run, shard.ledger).counts.get("done", 0) for shard in fleet.client.shards)
-    return Moment(time.perf_counter(), done, stores, workers)
+    return Moment(time.perf_counter(), done, stores, workers, machine_seconds())
+
+
+def machine_seconds() -> float:
+    """Return the seconds of CPU that all processes of the machine have used (Linux)."""
+    user, nice, system, _, _, *rest = map(int, Path("/proc/stat").read_text().split(maxsplit=9)[1:9])
+    return (user + nice + system + sum(rest)) / TICKS
 
 
 def drained(fleet: ShardedFleet, tasks: int) -> tuple[Moment, Moment]:
@@ -93,8 +100,10 @@ def measure(shards: int, tasks: int) -> Table:
     table.line("cores used by the workers", workers / seconds)
     table.line("what one core of a store would carry (claim to commit)", ran / stores, "/s")
     table.line("what one core of workers would run", ran / workers, "/s")
-    used, cores = (stores + workers) / seconds, os.cpu_count() or 1
-    table.line(f"cores used, of {cores}: {'the machine binds' if used > 0.8 * cores else 'not the machine'}", used)
+    busy, cores = (late.machine - early.machine) / seconds, os.cpu_count() or 1
+    binds = "the machine" if busy > 0.9 * cores else "a store" if stores > 0.9 * seconds * shards else "the workers"
+    table.line(f"cores busy on the machine, of {cores}, with other processes", busy)
+    print(f"  what binds: {binds}")
     return table
 
 

@@ -55,6 +55,9 @@ def test_every_kind_of_task_runs_in_its_shard(fleets: NewFleet, sharded: Setting
     ids += [jobs.per_tenant.push(n % 3).id for n in range(6)] + [jobs.alone.push(n).id for n in range(3)]
     fleet.wait_done(ids, ENOUGH)
     assert [jobs.charge.push(1).result(ENOUGH) for _ in range(3)] == [1, 1, 1]
+    keys = [f"key-{n}" for n in range(6)]
+    assert [jobs.locked.push(key).result(ENOUGH) for key in keys] == keys
+    assert [jobs.locked.push(key).result(ENOUGH) for key in keys] == [f"{key}, kept" for key in keys]
     assert batch([jobs.grow.s(5)]).push().result(ENOUGH) is None
     home = fleet.client.of("often")
     wait_until(lambda: Schedules().get("often").history, ENOUGH, "a firing")

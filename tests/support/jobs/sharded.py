@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from relier import TaskContext, rl_task
+from relier import TaskContext, idempotency_lock, rl_task
 from relier.limits import Limit
 
 
@@ -42,3 +42,13 @@ async def grow(ctx: TaskContext, n: int) -> int:
     assert ctx.batch is not None
     await ctx.batch.aadd(*(add.si(each) for each in range(n)))
     return n
+
+
+@rl_task
+async def locked(key: str) -> str:
+    """Take a lock whose key may lie in another shard than the task."""
+    async with idempotency_lock(key) as lock:
+        if lock.already_executed:
+            return f"{lock.cached_result}, kept"
+        lock.set_result(key)
+    return key

@@ -13,7 +13,7 @@ TOPICS: tuple[Topic, ...] = get_args(Topic)
 KINDS: dict[Topic, dict[str, str]] = {
     "tasks": {
         "scheduled": "The task waits until it is due.",
-        "queued": "The task waits in its queue after a push, a retry, a release, a revival or a replay, or because it is due.",
+        "queued": "The task waits in its queue: pushed, retried, released, revived, replayed, or now due.",
         "running": "A worker has claimed it.",
         "done": "The result of the task is stored.",
         "dead": "The task is a dead letter; `reason` says why.",

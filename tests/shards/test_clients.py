@@ -298,3 +298,11 @@ def test_what_does_not_support_shards_says_so(sharded: Settings) -> None:
     with pytest.raises(ShardsError):
         Client(sharded).submit([], None, Durability.MEMORY)
     assert issubclass(ShardsError, ConfigurationError)
+
+
+def test_celery_refuses_shards(sharded: Settings) -> None:
+    celery = pytest.importorskip("celery")
+    from relier.celery import install
+
+    with pytest.raises(ShardsError, match="the Celery engine does not support RELIER_SHARDS yet, which is 4 here"):
+        install(celery.Celery("shop"), settings=sharded)

@@ -12,6 +12,7 @@ import pytest
 
 from relier.errors import PartialPushError, RelierError
 from relier.settings import Settings
+from relier.settings.shards import shard_of
 from relier.submit.client import use_client
 from tests.shards.workers import ShardedFleet
 from tests.support.fleet import wait_until
@@ -126,6 +127,25 @@ def test_a_slot_that_moves_under_load_loses_and_doubles_nothing(fleet: ShardedFl
         assert moved, "keys were moved"
     producer.join(300)
     assert not producer.is_alive()
+    fleet.wait_done(producer.ids)
+    fleet.check(producer.ids)
+    assert worker.terminate(120) == 0
+
+
+def test_a_lost_master_without_a_replica_stops_only_its_own_shard(fleet: ShardedFleet, cluster: RedisCluster) -> None:
+    worker = fleet.worker()
+    producer = Producer(300)
+    homes = [[each for each in producer.ids if shard_of(each, SHARDS) == shard] for shard in range(SHARDS)]
+    lost = cluster.master_of(f"{fleet.settings.namespace}.1")
+    cluster.replica_of(lost).kill()
+    lost.kill()
+    others = [*homes[0], *homes[2]]
+    jobs.add.push_many([(1,)] * len(others), task_ids=others)
+    fleet.wait_done(others)
+    lost.start()
+    cluster.replica_of(lost).start()
+    producer.start()  # repeats what was pushed, which makes no second task
+    producer.join(300)
     fleet.wait_done(producer.ids)
     fleet.check(producer.ids)
     assert worker.terminate(120) == 0

@@ -17,7 +17,7 @@ from relier.settings.shards import shard_of
 from relier.submit.client import Client
 from tests.support.cli_desk import body
 from tests.support.jobs import sharded as jobs
-from tests.support.servers import Boot
+from tests.support.servers import Boot, wait_until
 
 Run = Callable[..., Result]
 
@@ -144,6 +144,16 @@ def test_an_unreachable_shard_is_reported_and_the_others_are_shown(boot: Boot, n
     first, second = json.loads(listed.stdout)["shards"]
     assert "workers" in first
     assert "error" in second
+
+
+def test_the_doctor_warns_if_one_lost_master_would_stop_all_shards(boot: Boot, namespace: str) -> None:
+    node = boot(config={"cluster-enabled": "yes"})
+    node.command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+    wait_until(lambda: b"cluster_state:ok" in node.command("CLUSTER", "INFO"), 30)
+    settings = Settings(redis_url=f"redis+cluster://127.0.0.1:{node.port}", namespace=namespace, shards=2)
+    assert run_with(settings, "doctor").output.count("cluster-require-full-coverage is yes") == 2
+    node.command("CONFIG", "SET", "cluster-require-full-coverage", "no")
+    assert "cluster-require-full-coverage" not in run_with(settings, "doctor").output
 
 
 def test_what_does_not_support_shards_says_so(run: Run, sharded: Settings) -> None:

@@ -147,3 +147,18 @@ def test_a_scheduler_sweeps_all_shards(fleets: NewFleet, sharded: Settings) -> N
     assert code == 0
     assert [len(each["nodes"]) for each in json.loads(said)["shards"]] == [1, 1]
     assert scheduler.terminate(ENOUGH) == 0
+
+
+@pytest.mark.slow
+def test_a_shard_that_refuses_its_worker_stops_no_other(fleets: NewFleet, boot: Boot, namespace: str) -> None:
+    here, refusing = boot(), boot(config={"maxmemory-policy": "allkeys-lru"})
+    fleet = fleets(Settings(redis_url=f"{here.url} {refusing.url}", namespace=namespace, shards=2))
+    worker = fleet.start("worker", "tests.support.jobs.sharded")
+    worker.wait_said("maxmemory-policy allkeys-lru deletes tasks", 2, ENOUGH)  # it is started again
+    ids = [each for each in (f"id-{n}" for n in range(20)) if shard_of(each, 2) == 0]
+    jobs.add.push_many([(1,)] * len(ids), task_ids=ids)
+    fleet.wait_done(ids, ENOUGH)
+    refusing.command("CONFIG", "SET", "maxmemory-policy", "noeviction")
+    assert shard_of("id-5", 2) == 1
+    fleet.wait_done([jobs.add.with_options(task_id="id-5").push(1).id], ENOUGH)
+    assert worker.terminate(ENOUGH) == 0

@@ -18,6 +18,7 @@ class RedisCluster:
     def __init__(self, boot: Boot, flavour: str = "valkey-9.1", timeout_ms: int = 2000) -> None:
         config = {
             "cluster-enabled": "yes",
+            "cluster-require-full-coverage": "no",
             "cluster-node-timeout": str(timeout_ms),
             "cluster-replica-validity-factor": "0",
         }

@@ -21,6 +21,7 @@ import signal
 import socket
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -129,8 +130,9 @@ class Supervisor:
         self._starts: list[Start] = []  # the missing children
         self._stops = 0
         self._interrupts = 0
-        self._failures = 0
+        self._failures = Counter[int]()  # quick ones in a row, by shard
         self._worked = False  # whether any child has registered so far
+        self._unable: set[int] = set()  # shards of which a child could not start
         self._checked_at = time.monotonic()
         self._code = EXIT_CLEAN
         self._monitor = SupervisorMonitor(settings, lambda: bool(self._stops))
@@ -208,7 +210,8 @@ class Supervisor:
         if self._changed is not None and self._changed() and not self._stops:
             log.info("code changed: restarting the worker")
             # The change may have fixed the failure.
-            self._failures, self._starts = 0, [Start(now, start.shard) for start in self._starts]
+            self._failures.clear()
+            self._starts = [Start(now, start.shard) for start in self._starts]
             for child in self._children:
                 child.stopping_since = now
                 self._signal(signal.SIGTERM, child)
@@ -272,8 +275,7 @@ class Supervisor:
             forced = child.worker_ids and code not in (EXIT_CLEAN, EXIT_RECYCLE)
             self._code = max(self._code, EXIT_FORCED if forced else EXIT_CLEAN)
             return
-        self._worked = self._worked or bool(child.worker_ids)
-        if code in CANNOT_START and not self._worked and self._changed is None:
+        if self._is_hopeless(child, code):
             log.error("no worker process can start; see the error of the first one")
             self._stops, self._code = 1, code
             return
@@ -284,9 +286,17 @@ class Supervisor:
         now = time.monotonic()
         quick = now - child.began < (QUICK_JOINED_S if child.worker_ids else QUICK_S)
         failed = code not in (EXIT_CLEAN, EXIT_RECYCLE) or not came_to_work  # a module may exit with 0 on import
-        self._failures = self._failures + 1 if failed and quick else 0
-        pause = min(30.0, 0.25 * 2 ** min(self._failures, 10)) if self._failures else 0.0
+        failures = self._failures[child.shard] = self._failures[child.shard] + 1 if failed and quick else 0
+        pause = min(30.0, 0.25 * 2 ** min(failures, 10)) if failures else 0.0
         self._starts.append(Start(now + pause, child.shard))
+
+    def _is_hopeless(self, child: Child, code: int) -> bool:
+        """Return whether no child can start: none has ever registered, and one of each shard could not start."""
+        self._worked = self._worked or bool(child.worker_ids)
+        if code not in CANNOT_START or self._worked or self._changed is not None:
+            return False
+        self._unable.add(child.shard)
+        return self._unable == set(self._shards)
 
     def _pass_on_swept(self) -> None:
         """Pass revived and dead tasks on to a child, which logs them and calls hooks. Try again later if none can."""

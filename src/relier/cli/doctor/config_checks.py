@@ -6,9 +6,12 @@ from collections.abc import Iterator
 
 from relier.cli.doctor.check_result import CheckResult, warn
 from relier.errors import RelierError
+from relier.settings import Settings
+from relier.store.connect.address import target_of
 from relier.store.connect.probe import Capabilities
 from relier.store.sync_store import SyncStore
 
+FULL_COVERAGE = "cluster-require-full-coverage"
 WEAKER = (  # setting, the weak value, what it costs
     (
         "no-appendfsync-on-rewrite",
@@ -38,6 +41,18 @@ def check_server_config(store: SyncStore, found: Capabilities) -> Iterator[Check
                 f"{name} is {weak}: {cost}.",
                 f"Run `CONFIG SET {name} {STRONG[name]}`, and set it in the server's configuration file.",
             )
+
+
+def check_cluster_config(settings: Settings, store: SyncStore) -> Iterator[CheckResult]:
+    """Warn if the loss of one master of a Redis Cluster would stop the shards on all others."""
+    if settings.shards == 1 or target_of(settings).kind != "cluster":
+        return
+    if _setting(store, FULL_COVERAGE) == "yes":
+        yield warn(
+            "cluster",
+            f"{FULL_COVERAGE} is yes: while any slot has no master, every master refuses, so all shards stop at once.",
+            f"Run `CONFIG SET {FULL_COVERAGE} no` on every node, and set it in their configuration files.",
+        )
 
 
 def _setting(store: SyncStore, name: str) -> str | None:

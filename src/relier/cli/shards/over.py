@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from relier.cli.output import collected
+from relier.cli.output import collected, print_json
 from relier.cli.session import CommandFailure, Exit, Session, exit_code_of, failure_of
 from relier.cli.shards.routes import every_shard
 from relier.errors import StoreError
@@ -49,8 +49,6 @@ def _run_all(function: Callable[..., Any], calls: Sequence[tuple[Session, dict[s
         worst = max(worst, code)
         documents.append({"shard": session.settings.shard, **found})
     if calls[0][0].as_json:
-        from relier.cli.output import print_json
-
         print_json({"shards": documents})
     return worst
 

@@ -5,6 +5,9 @@
 One producer pushes no-op tasks in bulk; then one worker process per shard runs them. Rates of the workers are taken
 between 10 % and 90 % done. The CPU of stores and workers in that time says which of them binds. On a machine with few
 cores it is the machine, so the table also shows what one core of a store would carry, which does not depend on that.
+
+Last, a Redis Cluster of 100 masters is simulated: a million ids, and tasks of tenants of different sizes, are hashed to
+100 shards. The busiest shard decides what the cluster carries.
 """
 
 from __future__ import annotations
@@ -14,13 +17,16 @@ import signal
 import sys
 import tempfile
 import time
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
 from bench.fleets import Table, leave, quick
 from relier.engines.supervisor import process_state
 from relier.ledger.pages import read_stats
+from relier.ledger.records import new_task_id
 from relier.settings import Settings
+from relier.settings.shards import shard_of
 from relier.submit.client import use_client
 from tests.shards.workers import ShardedFleet
 from tests.support.fleet import Member
@@ -28,6 +34,9 @@ from tests.support.jobs import sharded as jobs
 
 TASKS = 40_000
 LOOK_S = 0.05
+NODES = 100
+IDS = 1_000_000
+TENANTS = 10_000
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -74,7 +83,8 @@ def drained(fleet: ShardedFleet, tasks: int) -> tuple[Moment, Moment]:
     return found[0], found[1]
 
 
-def measure(shards: int, tasks: int) -> Table:
+def measure(shards: int, tasks: int) -> tuple[Table, float]:
+    """Return the table, and how many tasks one core of a store would carry per second."""
     table = Table(f"{shards} shard{'s' * (shards != 1)}, {tasks:,} no-op tasks")
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         urls = " ".join(f"embedded://{folder}/store{n}" for n in range(shards))
@@ -104,13 +114,29 @@ def measure(shards: int, tasks: int) -> Table:
     binds = "the machine" if busy > 0.9 * cores else "a store" if stores > 0.9 * seconds * shards else "the workers"
     table.line(f"cores busy on the machine, of {cores}, with other processes", busy)
     print(f"  what binds: {binds}")
+    return table, ran / stores
+
+
+def simulate(nodes: int, per_core: float) -> Table:
+    """Compute what a cluster carries, if half of a core of each master is used and the busiest one sets the limit."""
+    table = Table(f"A Redis Cluster of {nodes} masters with one shard each, on paper")
+    spread = Counter(shard_of(new_task_id(), nodes) for _ in range(IDS))
+    sizes = {f"tenant:{n}": IDS // (n + 1) for n in range(TENANTS)}  # the n-th tenant pushes 1/n of the first one's
+    tenants = Counter[int]()
+    for tenant, size in sizes.items():
+        tenants[shard_of(tenant, nodes)] += size
+    for what, load in (("tasks without keys", spread), (f"{TENANTS:,} tenants, Zipf, a limit each", tenants)):
+        skew = max(load.values()) * nodes / load.total()
+        table.line(f"{what}: the busiest shard, of the mean", skew, "x")
+        table.line(f"{what}: carried", nodes * per_core / 2 / skew, "/s")
     return table
 
 
 def main() -> None:
     tasks = TASKS // 10 if quick() else TASKS
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    leave(*(measure(shards, tasks) for shards in (1, 2, 4)))
+    measured = [measure(shards, tasks) for shards in (1, 2, 4)]
+    leave(*(table for table, _ in measured), simulate(NODES, measured[0][1]))
 
 
 if __name__ == "__main__":

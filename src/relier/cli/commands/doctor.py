@@ -12,7 +12,7 @@ import click
 from relier import registry
 from relier.cli.doctor import ledger_checks, server_checks, settings_checks
 from relier.cli.doctor.check_result import CheckResult, bad, print_check
-from relier.cli.doctor.config_checks import check_cluster_config, check_server_config
+from relier.cli.doctor.config_checks import check_server_config
 from relier.cli.doctor.outbox_checks import check_outbox
 from relier.cli.node_view import WorkerView
 from relier.cli.outbox_database import database_options
@@ -85,8 +85,7 @@ def examine(
     if found.role not in {"slave", "replica"}:  # a replica was reported above
         yield from check_writes(session, store)
     yield from server_checks.check_persistence(info, found)
-    yield from check_server_config(store, found)
-    yield from check_cluster_config(settings, store)
+    yield from check_server_config(settings, store, found)
     yield from server_checks.check_durability(settings, info, found, store.replicas, tasks)
     yield from server_checks.check_memory(info, found, settings)
     yield from server_checks.check_clock(store)

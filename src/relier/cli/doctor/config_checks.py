@@ -30,8 +30,12 @@ STRONG = {
 }
 
 
-def check_server_config(store: SyncStore, found: Capabilities) -> Iterator[CheckResult]:
-    """Warn about each weaker setting of a server with an AOF. A server that hides its settings is not judged."""
+def check_server_config(settings: Settings, store: SyncStore, found: Capabilities) -> Iterator[CheckResult]:
+    """Warn about each weaker setting of a cluster with shards, and of a server with an AOF.
+
+    A server that hides its settings is not judged.
+    """
+    yield from _check_cluster(settings, store)
     if not found.aof:
         return
     for name, weak, cost in WEAKER:
@@ -43,7 +47,7 @@ def check_server_config(store: SyncStore, found: Capabilities) -> Iterator[Check
             )
 
 
-def check_cluster_config(settings: Settings, store: SyncStore) -> Iterator[CheckResult]:
+def _check_cluster(settings: Settings, store: SyncStore) -> Iterator[CheckResult]:
     """Warn if the loss of one master of a Redis Cluster would stop the shards on all others."""
     if settings.shards == 1 or target_of(settings).kind != "cluster":
         return

@@ -10,9 +10,7 @@ from relier.ledger.batches.membership import BatchHeader, Member
 from relier.ledger.limit_records import LimitNumbers, RunLimit
 from relier.ledger.nodes import Role
 from relier.schedules.api import Schedules
-from relier.store.sync_wire import run_sync
-from relier.submit.client import Client
-from relier.workflows import push
+from relier.submit.client import Client, use_client
 from tests.support.cli_desk import LEASE_MS, Desk, body
 
 
@@ -105,11 +103,13 @@ def _batch(desk: Desk) -> str:
 def _workflow(desk: Desk) -> str:
     """Push pages that are imported, checked and indexed one after the other, side by side. Some links are done."""
     client = Client(desk.settings)
+    before = use_client(client)
     try:
         pages = [chain(import_page.s(n), check.s(), index.s()) for n in range(1, 6)]
         whole = batch(pages, name="catalogue", then=announce.si(), on_failure=alert.si())
-        workflow, _ = run_sync(push._push(whole, "catalogue-2026-11", client, client.blocking))
+        workflow = whole.push(id="catalogue-2026-11").id
     finally:
+        use_client(before)
         client.close()
     for n in range(7):
         lease = desk.claim("catalogue").lease

@@ -154,8 +154,7 @@ async def work(
         code = EXIT_RECYCLE if worker.recycling and not signals.received else EXIT_CLEAN
     await worker.budget.spend(everything.aclose())
     if pipe is not None:
-        with contextlib.suppress(OSError):  # the parent is gone, or does not read
-            os.write(pipe, drained_line(worker.budget.took))
+        report_shutdown(pipe, worker.budget.took)
     return code
 
 
@@ -170,6 +169,12 @@ def asyncio_run(main: Coroutine[Any, Any, int]) -> int:
     loop = new_loop()
     asyncio.set_event_loop(loop)
     return background.run_until_done(loop, main)
+
+
+def report_shutdown(pipe: int, seconds: float) -> None:
+    """Tell the supervisor how long the shutdown took, unless it is gone or does not read."""
+    with contextlib.suppress(OSError):
+        os.write(pipe, drained_line(seconds))
 
 
 def report_to_parent(pipe: int, liveness: Liveness) -> None:

@@ -130,8 +130,20 @@ def _mismatches(connection: BaseDatabaseWrapper, model: type[models.Model]) -> I
     for name, column in there.items():
         if name not in ours and not column.null_ok and column.default is None:
             yield f"column {name} is not one of ours, and must not be NULL: no row can be written"
+    yield from _wrong_engine(connection, meta.db_table)
     indexed = {tuple(one["columns"]) for one in constraints if one["index"] or one["unique"]}
     for index in meta.indexes:
         columns = tuple(index.fields)
         if columns not in indexed:
             yield f"the index on ({', '.join(columns)}) is missing"
+
+
+def _wrong_engine(connection: BaseDatabaseWrapper, table: str) -> Iterator[str]:
+    if connection.vendor != "mysql":
+        return
+    with connection.cursor() as cursor:
+        of_table = "table_schema = database() AND table_name = %s"
+        cursor.execute(f"SELECT engine FROM information_schema.tables WHERE {of_table}", [table])  # noqa: S608
+        engine = cursor.fetchall()[0][0]
+    if engine != "InnoDB":
+        yield f"its engine is {engine}, which keeps rows that are rolled back, and should be InnoDB"

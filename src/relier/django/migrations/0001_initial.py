@@ -11,6 +11,13 @@ def leave_room(apps: Any, schema_editor: Any) -> None:  # noqa: ARG001 - Django'
         schema_editor.execute("ALTER TABLE relier_outbox SET (fillfactor = 50)")
 
 
+def choose_engine(apps: Any, schema_editor: Any) -> None:  # noqa: ARG001
+    """MySQL's default may be an engine without transactions, which would keep rows that are rolled back."""
+    if schema_editor.connection.vendor == "mysql":
+        for table in ("relier_outbox", "relier_inbox"):
+            schema_editor.execute(f"ALTER TABLE {table} ENGINE = InnoDB")
+
+
 class Migration(migrations.Migration):
     initial = True
 
@@ -63,4 +70,5 @@ class Migration(migrations.Migration):
             options={"verbose_name": "inbox mark", "db_table": "relier_inbox"},
         ),
         migrations.RunPython(leave_room, migrations.RunPython.noop),
+        migrations.RunPython(choose_engine, migrations.RunPython.noop, atomic=False),
     ]

@@ -38,7 +38,7 @@ from relier.outbox.row import NewRow, inserts_of
 from relier.outbox.sqlalchemy.binds import acquired_by, bind_arguments_for, sole_bind_arguments
 from relier.outbox.sqlalchemy.engines import database_of, statement
 from relier.outbox.sqlalchemy.pending_rows import PendingRows
-from relier.outbox.sqlalchemy.tables import dialect_of, outbox_table
+from relier.outbox.sqlalchemy.tables import TRANSACTIONAL, dialect_of, outbox_table
 from relier.outbox.table.statements import Transaction
 from relier.outbox.wake.doorbell import Doorbell
 from relier.outbox.wake.postgres_notify import NOTIFY, channel_of
@@ -206,6 +206,10 @@ class Outbox:
         for name, column_found in found.items():
             if name not in required and not column_found["nullable"] and column_found.get("default") is None:
                 yield f"column {name} is not one of the outbox's, and must not be NULL: no row can be written"
+        options = inspector.get_table_options(self.table.name, schema=self.table.schema)
+        engine = options.get(f"{inspector.dialect.name}_engine", TRANSACTIONAL)
+        if engine != TRANSACTIONAL:
+            yield f"its engine is {engine}, which keeps rows that are rolled back, and should be {TRANSACTIONAL}"
         indexes = inspector.get_indexes(self.table.name, schema=self.table.schema)
         indexed = {tuple(index["column_names"]) for index in indexes}
         for index in self.table.indexes:

@@ -61,10 +61,15 @@ HAS_STORAGE_OPTIONS = any(
 )
 
 
+# MyISAM and Aria, which a server may have as its default, keep rows of a transaction that was rolled back.
+TRANSACTIONAL = "InnoDB"
+ENGINE: dict[str, Any] = {"mysql_engine": TRANSACTIONAL, "mariadb_engine": TRANSACTIONAL}
+
+
 def outbox_table(metadata: MetaData, name: str = DEFAULT_TABLE) -> Table:
     """Declare the table of an outbox. `name` may include the schema."""
     schema, name = table_parts(name)
-    options: dict[str, Any] = {"postgresql_with": {"fillfactor": FILLFACTOR}} if HAS_STORAGE_OPTIONS else {}
+    options = ENGINE | ({"postgresql_with": {"fillfactor": FILLFACTOR}} if HAS_STORAGE_OPTIONS else {})
     table = Table(
         name,
         metadata,
@@ -109,4 +114,5 @@ def inbox_table(metadata: MetaData, name: str = DEFAULT_INBOX) -> Table:
         UniqueConstraint("task_id", "revision", name=f"uq_{name}_task"),
         Index(f"ix_{name}_created", "created_at"),
         schema=schema,
+        **ENGINE,
     )

@@ -55,9 +55,10 @@ def hunt(index: int, seeds: int = SEEDS) -> Caught:
     few."""
     mutant = MUTANTS[index]
     for name, schedule in SCHEDULES.items():
-        world = World(0, "calm", ModelBackend(mutant.model()))
-        violation = schedule(world)
-        if violation is not None and (name in mutant.profiles or not mutant.profiles):
+        if mutant.profiles and name not in mutant.profiles:
+            continue
+        violation = schedule(World(0, "calm", ModelBackend(mutant.model())))
+        if violation is not None:
             return Caught(mutant.name, f"directed {name}", violation.name, 1)
     random_profiles = [name for name in mutant.profiles if name not in SCHEDULES]
     for seed in range(seeds if random_profiles else 0):

@@ -12,6 +12,7 @@ from relier.cli.main import rl
 from relier.outbox.publish.target import SENT, SendFailed
 from relier.outbox.relay.batch import ClaimedBatch
 from relier.outbox.relay.membership import Membership
+from relier.outbox.relay.metrics import reported
 from relier.outbox.relay.upkeep import EVERY_S, REPEAT_S
 from relier.outbox.row import NewRow
 from tests.support.outbox_shop import Scripted, Shop
@@ -105,3 +106,19 @@ def test_dead_rows_are_removed_after_their_retention(shop: Shop) -> None:
     relay.turn(ClaimedBatch(relay.relay_id))
     (left,) = shop.rows()
     assert left.dead == 1
+
+
+def test_a_relay_reports_its_table_with_each_heartbeat(shop: Shop) -> None:
+    """The dashboard shows it. Counts are made in the relay's own turn, not while a heartbeat waits for them."""
+    now = [0.0]
+    relay = shop.relay(Scripted(SENT), idle_time=0.001, clock=lambda: now[0])
+    (before,) = reported([relay])["outbox"]
+    assert (before["table"], before["waiting"], before["state"]) == ("relier_outbox", None, "answers")
+    leave_rows(shop)
+    now[0] += 60
+    relay.turn(ClaimedBatch(relay.relay_id))
+    (after,) = reported([relay])["outbox"]
+    assert (after["waiting"], after["exact"], after["dead_rows"]) == (2, True, 0)
+    assert 3_000_000 < after["oldest_age_ms"] < 4_000_000
+    assert after["breakers"] == {"ledger": "closed"}
+    json.dumps(reported([relay]))

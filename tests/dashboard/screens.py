@@ -25,12 +25,18 @@ from tests.support.servers import wait_until
 IMAGES = ROOT / "docs" / "images"
 SCREENS = {"desktop": (1280, 860, False), "phone": (390, 844, True)}
 THEMES = ("light", "dark")
+# In one step: a live page may replace the button between finding and pressing it.
+PRESS = """
+window.confirm = () => true;
+document.evaluate(arguments[0], document, null, XPathResult.FIRST_ORDERED_NODE_TYPE).singleNodeValue.click();
+"""
 
 
 def paths_of(ids: dict[str, str]) -> dict[str, str]:
     """Return name of a picture -> path of the page."""
     return {
         "overview": "/",
+        "figures": "/#speed",
         "queues": "/queues",
         "tasks": "/tasks?state=queued&queue=mail",
         "task": f"/task?id={ids['dead']}",
@@ -92,8 +98,7 @@ def press_some(browser: webdriver.Chrome, address: str) -> None:
     """Press a button, so that the page of actions has something to show."""
     for path, label in (("/queues?q=exports", "Pause"), ("/queues?q=exports", "Resume")):
         browser.get(f"{address}{path}")
-        browser.execute_script("window.confirm = () => true")
-        browser.find_element("xpath", f"//button[text()='{label}']").click()
+        browser.execute_script(PRESS, f"//main//button[normalize-space()='{label}']")
         wait_until(lambda: "said=" in browser.current_url, 30, f"{label} was done")
 
 

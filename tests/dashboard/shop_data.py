@@ -59,6 +59,7 @@ def fill(desk: Desk) -> dict[str, str]:
     desk.cancelled(name="shop.reports.monthly")
     parts, workflow = _batch(desk), _workflow(desk)
     _relays(desk)
+    _outcomes(desk)
     _limited(desk)
     running = _running(desk, second)
     for n in range(12):
@@ -136,6 +137,19 @@ def _relays(desk: Desk) -> None:
         desk.run(
             desk.ledger.beat(relay, LEASE_MS, report=json.dumps({"rss_mb": 41, "draining": False, **counts, **report}))
         )
+
+
+def _outcomes(desk: Desk) -> None:
+    """Count what the shop did in the last hour: a bad deploy, corrected soon after."""
+    now_ms = desk.run(desk.ledger.stats(" ")).now_ms
+    for back in range(1, 60):
+        at_ms = now_ms - 60_000 * back
+        done, dead = 4_000 + 700 * (back * 37 % 11), 900 if 22 <= back <= 25 else 0
+        counts = {"done 9": done, "done 13": done // 40, "dead 5": dead, "wait 3": done, "wait 12": done // 30}
+        for period in (f"m{at_ms // 60_000}", f"h{at_ms // 3_600_000}"):
+            for what, n in counts.items():
+                key = desk.key("outcomes", period)
+                desk.command("HINCRBY", key, f"{what}\nmail\nshop.mail.send", n)
 
 
 def _limited(desk: Desk) -> None:

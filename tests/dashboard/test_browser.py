@@ -14,7 +14,7 @@ from selenium.webdriver.common.keys import Keys
 from relier.dashboard import app
 from relier.dashboard.application import local_app
 from relier.settings import Settings
-from tests.dashboard.screens import SCREENS, THEMES, paths_of, set_screen
+from tests.dashboard.screens import PRESS, SCREENS, THEMES, paths_of, set_screen
 from tests.dashboard.serving import served
 from tests.dashboard.shop_data import fill
 from tests.support.chromium import open_browser
@@ -24,11 +24,6 @@ from tests.support.servers import wait_until
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 PATIENCE_S = 60.0
 AXE = (Path(__file__).parent / "axe" / "axe.min.js").read_text(encoding="utf-8")
-# In one step: a live page may replace the button between finding and pressing it.
-PRESS = """
-window.confirm = () => true;
-document.evaluate(arguments[0], document, null, XPathResult.FIRST_ORDERED_NODE_TYPE).singleNodeValue.click();
-"""
 RUN_AXE = """
 const done = arguments[arguments.length - 1];
 axe.run(document, {resultTypes: ["violations"]}).then(

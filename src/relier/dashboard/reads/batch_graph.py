@@ -30,6 +30,7 @@ def graph_of(found: BatchRecord, members: Sequence[BatchMember], details: Detail
     rows.sort(key=lambda row: row[-1]["state"] not in ("dead", "running"))  # what matters first
     return {
         "rows": rows[:MOST_ROWS],
+        "chains": any(len(row) > 1 for row in rows),
         "left_out": max(0, found.size - min(len(rows), MOST_ROWS)),
         "callbacks": [_callback(found, name, planned, details) for name in CALLBACKS if _has(found, name, planned)],
     }

@@ -351,3 +351,16 @@ def test_an_embedded_store_that_has_served_for_a_day_is_reported() -> None:
     (found,) = ledger_checks.check_embedded(Settings(redis_url="embedded://"), stats, view)
     assert found.level == "warn"
     assert not list(ledger_checks.check_embedded(Settings(redis_url="redis://host"), stats, view))
+
+
+def test_a_real_server_with_all_of_that(boot: Boot, settings: Settings) -> None:
+    """What the checks above judge reaches the command."""
+    server = boot(config={"appendfsync": "no", "maxmemory": "8mb"})
+    told = CliRunner().invoke(
+        rl,
+        ["--url", server.tcp_url, "--namespace", settings.namespace, "--json", "doctor"],
+        env={"RELIER_ADMISSION_MAX_BYTES": "16000000"},
+    )
+    says = {check["check"]: check["says"] for check in json.loads(told.output)["checks"] if check["level"] == "warn"}
+    assert "up to half a minute of work" in says["persistence"]
+    assert "the store is full before that limit refuses a push" in says["memory"]

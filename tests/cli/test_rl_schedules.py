@@ -9,6 +9,7 @@ import pytest
 
 from relier import Client, Schedules
 from relier.ledger.records import Submission, new_task_id
+from relier.schedules.definition import intended_time_of, run_id
 from relier.settings import Settings
 from tests.support.cli_desk import Desk, Run, RunJson
 from tests.support.jobs.common import quick
@@ -124,6 +125,12 @@ def test_a_skipped_occurrence_names_the_run_that_has_not_ended(run: Run, book: S
     assert "  skipped " in run("schedules").stdout
 
 
+def test_the_id_of_a_run_has_its_time() -> None:
+    assert intended_time_of(run_id("ns", "nightly", "1", 1_794_720_833_000)) == 1_794_720_833_000
+    assert intended_time_of(new_task_id()) is None
+    assert intended_time_of("nightly-report-of-the-whole-shop") is None
+
+
 def test_an_overdue_schedule_is_shown_as_such(run: Run, book: Schedules, desk: Desk) -> None:
     book.create("s", quick, every=3600)
     now = desk.run(desk.ledger.schedules("s")).now_ms
@@ -131,6 +138,36 @@ def test_an_overdue_schedule_is_shown_as_such(run: Run, book: Schedules, desk: D
     assert "overdue, 10 min ago" in run("schedules").stdout
     desk.command("ZADD", desk.key("schedules", "native"), now, "s")
     assert "  now" in run("schedules").stdout.splitlines()[1]
+
+
+def test_why_names_the_schedule_that_pushed_a_task(run: Run, book: Schedules, desk: Desk, settings: Settings) -> None:
+    for name in ("another", "nightly"):
+        book.create(name, quick, every=60)
+    stored = desk.run(desk.ledger.schedules("nightly")).schedules[0]
+    due = desk.run(desk.ledger.schedules("nightly")).now_ms - 1000
+    desk.command("ZADD", desk.key("schedules", "native"), due, "nightly")
+    task_id = run_id(settings.namespace, "nightly", stored.version, due)
+    fire = desk.ledger.fire(
+        "nightly", stored.version, due, due + 60_000, [(due, Submission(id=task_id, name=TASK, payload=b"1"))]
+    )
+    assert desk.run(fire).verdict == "ok"
+    assert "Schedule 'nightly' pushed it, for " in run("why", task_id).stdout
+    assert "Schedule" not in run("why", desk.push()).stdout
+    book.remove("nightly")
+    assert "Schedule" not in run("why", task_id).stdout
+
+
+def test_doctor_reports_a_schedule_that_nobody_fires(run_json: RunJson, book: Schedules, desk: Desk) -> None:
+    assert "schedules" not in {check["check"] for check in run_json("doctor")["checks"]}
+    book.create("nightly", quick, every=60)
+    (sound,) = [check for check in run_json("doctor")["checks"] if check["check"] == "schedules"]
+    assert (sound["level"], sound["says"]) == ("ok", "1 schedule, none late.")
+    now = desk.run(desk.ledger.schedules("nightly")).now_ms
+    desk.command("ZADD", desk.key("schedules", "native"), now - 90_000, "nightly")
+    (late,) = [check for check in run_json("doctor", code=1)["checks"] if check["check"] == "schedules"]
+    assert late["says"].startswith("Schedule 'nightly' was due ")
+    assert late["says"].endswith(" ago: nobody fires it.")
+    assert late["advice"] == "Start `rl worker` or `rl scheduler`."
 
 
 @pytest.mark.parametrize("act", ["next", "history", "pause", "resume", "run", "remove"])

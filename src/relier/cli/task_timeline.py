@@ -57,7 +57,7 @@ class Surroundings:
     """What is known about a task besides its record.
 
     `before`: tasks ahead of it in its queue. `due_ms`: when it is due. `kept_until_ms`: when its record expires, or
-    None for never.
+    None for never. `schedule`: the name of the schedule that pushed it, and the time (ms) for which it did.
     """
 
     stats: Stats
@@ -66,6 +66,7 @@ class Surroundings:
     due_ms: int | None = None
     kept_until_ms: int | None = None
     held_back: BehindLimits | None = None
+    schedule: tuple[str, int] | None = None
 
     @property
     def now_ms(self) -> int:
@@ -74,7 +75,7 @@ class Surroundings:
 
 def timeline(task: Task, around: Surroundings) -> list[TimelineEntry]:
     """Return the whole timeline of a task."""
-    began = [_accepted(task.record, around.now_ms), *_options(task.record, around.now_ms)]
+    began = [_accepted(task.record, around.now_ms), *_options(task.record, around)]
     happened = [_attempt_line(task, n, around.now_ms) for n in range(len(task.history))]
     at = replay_position(task)
     happened[at:at] = _replayed(task.record, around.now_ms)
@@ -94,8 +95,11 @@ def _accepted(record: Record, now_ms: int) -> TimelineEntry:
     )
 
 
-def _options(record: Record, now_ms: int) -> Iterator[TimelineEntry]:
-    spec, at = record.spec, record.spec.at_us // 1000
+def _options(record: Record, around: Surroundings) -> Iterator[TimelineEntry]:
+    spec, at, now_ms = record.spec, record.spec.at_us // 1000, around.now_ms
+    if around.schedule is not None:
+        name, intended_ms = around.schedule
+        yield TimelineEntry(f"Schedule {one_line(name)!r} pushed it, for {when(intended_ms, now_ms)}.", at)
     if key := record.more.get("key"):
         yield TimelineEntry(f"It holds idempotency key {one_line(key)!r}.", at)
     if batch := record.more.get("batch"):

@@ -25,6 +25,7 @@ from relier.settings.shards import shard_of
 from relier.store.call import Durability
 
 VERSION = 1
+HEX = frozenset("0123456789abcdef")
 
 
 class Definition(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -129,6 +130,13 @@ def read_definition(name: str, raw: bytes) -> Definition:
 def sealed_as(name: str) -> str:
     """Return the text under which a definition's call is sealed, in place of a task id."""
     return f"schedule:{name}"
+
+
+def intended_time_of(task_id: str) -> int | None:
+    """Return the intended time (ms) in the id of a run, or None if the id is not of that form."""
+    if len(task_id) != 32 or not set(task_id) <= HEX or task_id[12] != "8" or task_id[16] not in "89ab":
+        return None
+    return int(task_id[:12], 16)
 
 
 def run_id(namespace: str, name: str, version: str, intended_ms: int, shard: int = 0, shards: int = 1) -> str:

@@ -104,6 +104,7 @@ def examine(
     yield from ledger_checks.check_worker_clocks(workers)
     yield from ledger_checks.check_queues(stats, workers)
     yield from ledger_checks.check_schedule(session, store, stats)
+    yield from ledger_checks.check_schedules(session, store, stats)
     yield from ledger_checks.check_dead(stats)
     url, table = outbox
     if url is not None:

@@ -19,9 +19,12 @@ from relier.ledger import keys
 from relier.ledger.ledger import Ledger
 from relier.ledger.limit_records import LimitNumbers
 from relier.ledger.records import Record, Task
+from relier.ledger.schedule_records import GROUPS
+from relier.schedules.definition import intended_time_of
 from relier.states import State
 
 TRIES = 3
+MOST_PAGES = 2  # of schedules that are searched for the one that pushed a task; each is a round trip
 
 
 @click.command()
@@ -60,14 +63,15 @@ def look(session: Session, task_id: str) -> tuple[Task, Surroundings]:
 def _looking(session: Session, task_id: str) -> Reading[tuple[Task, Surroundings, int]]:
     """Read a task, then the workers and its place, and the task's version after that."""
     (task,) = yield [session.ledger.get(task_id)]
-    stats, (before, due_ms, kept_until_ms), held_back = yield from together(
+    stats, (before, due_ms, kept_until_ms), held_back, schedule = yield from together(
         stats_reading(session.ledger, queues=[task.record.queue]),
         _place(session.ledger, task.record),
         _held_back(session.ledger, task.record),
+        _schedule_of(session.ledger, task.record.id),
     )
     (again,) = yield [session.ledger.get(task_id)]
     workers = WorkerView(stats, session.settings.heartbeat_ttl)
-    around = Surroundings(stats, workers, before, due_ms, kept_until_ms, held_back)
+    around = Surroundings(stats, workers, before, due_ms, kept_until_ms, held_back, schedule)
     return task, around, again.record.version
 
 
@@ -122,6 +126,21 @@ def _held_back(ledger: Ledger, record: Record) -> Reading[BehindLimits | None]:
     if asleep_on:
         (others,) = yield [read("ZRANK", "sleepers", lane, of=f"{asleep_on} {record.queue}")]
     return BehindLimits(tuple(uses), before, head, asleep_on, others or 0)
+
+
+def _schedule_of(ledger: Ledger, task_id: str) -> Reading[tuple[str, int] | None]:
+    """Find the schedule that pushed a task, and the intended time (ms). Only the first schedules are searched."""
+    intended_ms = intended_time_of(task_id)
+    cursors = {} if intended_ms is None else dict.fromkeys(GROUPS, "")
+    for _ in range(MOST_PAGES if cursors else 0):
+        pages = yield [ledger.schedules(group=group, cursor=cursor) for group, cursor in cursors.items()]
+        for each in (each for page in pages for each in page.schedules):
+            if task_id == each.last or any(firing.task_id == task_id for firing in each.fires):
+                return each.name, intended_ms or 0
+        cursors = {group: page.cursor for group, page in zip(cursors, pages, strict=True) if page.cursor}
+        if not cursors:
+            break
+    return None
 
 
 def report_unreadable(session: Session, task_id: str, error: TaskNotFoundError | CorruptRecordError) -> Exit:

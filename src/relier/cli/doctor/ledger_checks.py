@@ -12,6 +12,7 @@ from relier.cli.session import Session
 from relier.errors import RelierError
 from relier.ledger import keys
 from relier.ledger.ledger import Ledger
+from relier.ledger.schedule_records import CELERY, NATIVE
 from relier.ledger.stats import Stats
 from relier.settings import Settings
 from relier.store.connect.address import target_of
@@ -185,6 +186,20 @@ def judge_schedule(first: Sequence[Any], stats: Stats) -> Iterator[CheckResult]:
         )
     else:
         yield ok("schedule", f"{plural(stats.scheduled, 'task')} scheduled, none late.")
+
+
+def check_schedules(session: Session, store: SyncStore, stats: Stats) -> Iterator[CheckResult]:
+    """Report the most overdue schedule of each group. Say nothing about groups without schedules."""
+    for group, starts in ((NATIVE, "`rl worker` or `rl scheduler`"), (CELERY, "`celery beat -S relier.celery:Beat`")):
+        index = keys.spell(session.ledger.prefix, "schedules", group)
+        first: Any = store.command("ZRANGE", index, 0, 0, "WITHSCORES", retry=True)
+        late = stats.now_ms - float(first[1]) if first else 0
+        if late > LATE_MS:
+            says = f"Schedule {first[0].decode(errors='replace')!r} was due {span(late)} ago: nobody fires it."
+            yield bad("schedules", says, f"Start {starts}.")
+        elif first:
+            every = store.command("ZCARD", index, retry=True)
+            yield ok("schedules", f"{plural(every, 'schedule')}, none late.")
 
 
 def check_dead(stats: Stats) -> Iterator[CheckResult]:

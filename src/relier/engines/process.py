@@ -132,10 +132,7 @@ async def work(
     loop = asyncio.get_running_loop()
 
     def interrupted() -> None:
-        if worker.draining:
-            worker.leave_now()
-        else:
-            worker.drain()
+        (worker.leave_now if worker.draining else worker.drain)()
 
     orders = {signal.SIGTERM: worker.drain, signal.SIGINT: interrupted}
     signals.listen(loop, {number: orders[number] for number in stop_signals()})

@@ -8,16 +8,23 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+from relier import rl_task
 from relier.errors import RelierError
 from relier.ledger.batches.membership import BatchHeader
 from relier.ledger.limit_records import LimitNumbers, RunLimit
 from relier.ledger.records import Submission, new_task_id, new_worker_id
 from relier.ledger.schedule_records import NEW
+from relier.schedules.api import Schedules
 from relier.store.call import Call
+from relier.submit.client import Client
 from tests.support.cli_desk import LEASE_MS, Desk, body
 
 TRIES = 10
 NAMES = tuple(f"shop.task_{n}" for n in range(12))
+
+
+@rl_task(name="crowd.nightly")
+def nightly() -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,13 +115,6 @@ def _limited(desk: Desk, count: int, queues: list[str]) -> str:
 
 
 def _schedules(desk: Desk, count: int) -> None:
-    from relier import rl_task
-    from relier.schedules.api import Schedules
-    from relier.submit.client import Client
-
-    @rl_task(name="shop.nightly")
-    def nightly() -> None: ...
-
     client = Client(desk.settings)
     try:
         schedules = Schedules(client)

@@ -157,10 +157,11 @@ def test_the_doctor_warns_if_one_lost_master_would_stop_all_shards(boot: Boot, n
 
 
 def test_what_does_not_support_shards_says_so(run: Run, sharded: Settings) -> None:
-    for arguments in (("dashboard", "--port", "0"), ("celery", "drain", "--app", "x")):
-        answer = run(*arguments)
-        assert answer.exit_code == 2, answer.output
-        assert "does not support RELIER_SHARDS yet" in answer.output or "No such option" in answer.output
+    dashboard = run("dashboard", "--port", "0")
+    assert (dashboard.exit_code, "rl --shard 0 dashboard" in dashboard.output) == (2, True)
+    for arguments in (("scheduler",), ("worker", "tests.support.jobs.sharded")):
+        answer = run("--shard", "1", *arguments)
+        assert (answer.exit_code, "leave --shard out" in answer.output) == (2, True)
     assert run("config").exit_code == 0
     assert run("events").exit_code == 0
     assert run("doctor").exit_code in {0, 1}

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from relier.cli.session import option_value, settings_of
+from relier.cli.session import option_value, settings_of, shard_number
 from relier.logs.setup import start_logging
 from relier.settings import Settings
 from relier.store.connect.address import target_of
@@ -49,9 +49,19 @@ def finite(ctx: click.Context, param: click.Parameter, value: float | None) -> f
     return value
 
 
-def settings_for(ctx: click.Context) -> Settings:
-    """Return the settings. A bad URL is reported here, before any user code is imported."""
+def settings_for(ctx: click.Context, *, of_shard: bool = False) -> Settings:
+    """Return the settings. A bad URL is reported here, before any user code is imported.
+
+    `of_shard`: the command serves one namespace, which --shard may choose.
+    """
     settings = settings_of(option_value(ctx, "url"), option_value(ctx, "namespace"))
+    if (shard := option_value(ctx, "shard")) is not None:
+        if not of_shard:
+            raise click.UsageError(
+                f"{ctx.command_path} serves all shards; leave --shard out, or name the shards of a worker: rl worker "
+                f"--shards {shard}"
+            )
+        settings = settings.of_shard(shard_number(settings, shard))
     for shard in range(settings.shards):
         target_of(settings.of_shard(shard))
     names = ("log_level", "metrics_port", "metrics_host")

@@ -216,12 +216,7 @@ def with_session(function: Callable[..., Any]) -> Callable[..., Any]:
         ctx = click.get_current_context()
         for name in ("as_json", "url", "namespace"):
             del given[name]
-        session = Session(
-            option_value(ctx, "url"), option_value(ctx, "namespace"), as_json=bool(option_value(ctx, "as_json"))
-        )
-        if (shard := option_value(ctx, "shard")) is not None:
-            session = only_shard(session, shard)
-        with session:
+        with session_of(ctx) as session:
             if session.is_sharded:
                 from relier.cli.shards.over import run_over_shards
 
@@ -236,13 +231,26 @@ def with_session(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def only_shard(session: Session, given: str) -> Session:
     """Return the session of the shard that --shard names."""
-    shards = session.settings.shards
-    if not given.isdecimal() or int(given) >= shards:
+    shard = shard_number(session.settings, given)
+    return Session(session.url, session.namespace, as_json=session.as_json, shard=shard)
+
+
+def shard_number(settings: Settings, given: str) -> int:
+    """Return the number of the shard that --shard names. Raise ConfigurationError if there is none."""
+    if not given.isdecimal() or int(given) >= settings.shards:
         raise ConfigurationError(
-            f"--shard {given}: there is no such shard, because RELIER_SHARDS is {shards}; give a number from 0 to "
-            f"{shards - 1}"
+            f"--shard {given}: there is no such shard, because RELIER_SHARDS is {settings.shards}; give a number from "
+            f"0 to {settings.shards - 1}"
         )
-    return Session(session.url, session.namespace, as_json=session.as_json, shard=int(given))
+    return int(given)
+
+
+def session_of(ctx: click.Context) -> Session:
+    """Return a session with the options of a command, or of the groups above it."""
+    as_json = bool(option_value(ctx, "as_json"))
+    session = Session(option_value(ctx, "url"), option_value(ctx, "namespace"), as_json=as_json)
+    shard = option_value(ctx, "shard")
+    return session if shard is None else only_shard(session, shard)
 
 
 def option_value(ctx: click.Context, name: str) -> Any:

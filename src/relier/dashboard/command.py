@@ -26,7 +26,7 @@ def dashboard(ctx: click.Context, /, host: str, port: int, **_: str) -> None:
     Everybody on this machine may use it. To listen on another address than loopback, set RELIER_DASHBOARD_TOKEN for
     operators and, if you like, RELIER_DASHBOARD_VIEWER_TOKEN for people who may only read.
     """
-    settings = settings_for(ctx)
+    settings = settings_for(ctx, of_shard=True)
     check_exposure(settings, host)
     try:
         import uvicorn

@@ -13,9 +13,9 @@ from relier.cli.session import Session
 from relier.dashboard.figures.depths import DepthHistory
 from relier.dashboard.figures.outcomes import OutcomeMemory
 from relier.dashboard.figures.rates import CountHistory
+from relier.errors import ShardsError
 from relier.ledger.stats import Stats
 from relier.settings import Settings
-from relier.settings.shards import refuse_shards
 from relier.slo import objectives_of
 from relier.submit.client import Client, absolute
 
@@ -25,7 +25,11 @@ class DashboardSession(Session):
 
     def __init__(self, settings: Settings) -> None:
         super().__init__()
-        refuse_shards(settings.shards, "the dashboard")
+        if settings.is_sharded:
+            raise ShardsError(
+                f"the dashboard shows one namespace, but RELIER_SHARDS is {settings.shards}; serve one for each shard, "
+                f"on a port or a path of its own: `rl --shard 0 dashboard`, or app(settings=Settings().of_shard(0))"
+            )
         vars(self)["settings"] = absolute(settings)
         self.counts = CountHistory()
         self.depths = DepthHistory()

@@ -12,7 +12,7 @@ import click
 
 from relier.cli.commands.monitoring.ledger_metrics import LedgerCollector
 from relier.cli.long_running import long_running_options, metrics_options, settings_for, start_logging_for
-from relier.cli.session import Session, option_value
+from relier.cli.session import session_of
 from relier.monitoring.health import Health
 from relier.monitoring.meter import Meter
 from relier.monitoring.monitor import MonitoringAddress, start_monitor
@@ -33,14 +33,14 @@ def exporter(ctx: click.Context, /, **_: Any) -> None:
     Each scrape reads the ledger. One exporter per namespace is enough. It changes nothing, and needs no code of the
     application.
     """
-    settings = settings_for(ctx)
+    settings = settings_for(ctx, of_shard=True)
     if not settings.metrics_port:
         raise click.UsageError("an exporter needs a port; add --metrics-port, or set RELIER_METRICS_PORT")
     start_logging_for(ctx)
     stopped = threading.Event()
     for number in stop_signals():
         signal.signal(number, lambda *_: stopped.set())
-    with Session(option_value(ctx, "url"), option_value(ctx, "namespace")) as session:
+    with session_of(ctx) as session:
         collector, meter = LedgerCollector(session), Meter()
 
         def health() -> Health:

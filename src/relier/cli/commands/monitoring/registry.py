@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import click
 
 from relier.cli.node_view import NodeStatus, node_statuses
-from relier.cli.session import Session, option_value
+from relier.cli.session import Session, session_of
 from relier.errors import StoreError
 from relier.ledger.pages import read_stats
 from relier.monitoring.health import Health
@@ -16,7 +16,7 @@ from relier.monitoring.health import Health
 
 def ask_registry(ctx: click.Context) -> Health | str:
     """Return the health of the processes of this host, taken together, or why it is unknown."""
-    with Session(option_value(ctx, "url"), option_value(ctx, "namespace")) as session:
+    with session_of(ctx) as session:
         if not session.is_sharded:
             return health_of(nodes_here(session), session.where)
         found: list[NodeStatus] = []

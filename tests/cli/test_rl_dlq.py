@@ -94,6 +94,16 @@ def test_show_refuses_a_task_that_is_not_dead(desk: Desk, run: Run) -> None:
 # --- which ones --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("given", [["--queue", "default", "--name", ""], ["--reason", "", "--name", "x"], [""]])
+def test_an_empty_id_or_filter_selects_nothing(desk: Desk, run: Run, run_json: RunJson, given: list[str]) -> None:
+    """Such as a variable of the shell that is not set."""
+    task = desk.dead()
+    result = run("dlq", "discard", *given, "--yes")
+    assert result.exit_code == 2
+    assert "it is empty" in result.stderr
+    assert run_json("dlq", "show", task)["id"] == task
+
+
 def test_a_task_is_replayed_by_its_id(desk: Desk, run: Run) -> None:
     task, other = desk.dead(), desk.dead()
     result = run("dlq", "replay", task)

@@ -62,6 +62,14 @@ def test_stats_dead_replay_and_purge_work_on_an_alias(shop: DjangoShop) -> None:
     assert third
 
 
+@pytest.mark.parametrize("given", [["", "other"], ["--queue", "default", "--name", ""]])
+def test_an_empty_id_or_filter_selects_nothing(shop: DjangoShop, given: list[str]) -> None:
+    ids = bury(shop, 1, 2)
+    with pytest.raises(CommandError, match="it is empty"):
+        run("purge", *given, "--yes")
+    assert shop.ids() == ids
+
+
 def test_rows_that_no_relay_takes_are_reported(shop: DjangoShop) -> None:
     shop.client.open()
     bury(shop, 1)

@@ -24,7 +24,7 @@ from relier.outbox.sqlalchemy.engines import EngineDatabase
 from relier.outbox.sqlalchemy.tables import inbox_table
 from relier.settings import environment
 from relier.states import State
-from tests.support.outbox_shop import Scripted, Shop
+from tests.support.outbox_shop import Scripted, Shop, receipt
 from tests.support.servers import free_port, wait_until
 
 
@@ -261,3 +261,29 @@ def test_an_ignored_sigint_stays_ignored_and_sigterm_works(shop: Shop, ignored: 
 def scrape(port: int) -> str:
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
         return str(answer.read().decode())
+
+
+@pytest.mark.parametrize(
+    "given", [["", "other"], ["--queue", "default", "--name", ""], ["--name", "x", "--older-than", ""]]
+)
+def test_an_empty_id_or_filter_selects_nothing(shop: Shop, given: list[str]) -> None:
+    """Such as a variable of the shell that is not set: without it, all dead rows would match."""
+    shop.client.open()
+    bury(shop, 1, 2)
+    for command in ("purge", "replay", "dead"):
+        told = run(shop, command, *given, *([] if command == "dead" else ["--yes"]))
+        assert told.exit_code == 2, told.output
+        assert "it is empty" in told.stderr
+    assert [row.dead for row in shop.rows()] == [1, 1]
+
+
+def test_a_whole_id_is_not_taken_for_the_beginning_of_another(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """This holds even if there are so many dead rows that not all are searched for beginnings."""
+    shop.client.open()
+    with shop.session() as session, session.begin():
+        for task_id in ("order-12", "order-1"):
+            shop.outbox.add(session, receipt.with_options(task_id=task_id), 1)
+    shop.change(dead=1)
+    monkeypatch.setattr("relier.cli.commands.outbox.rows.SEARCHED", 1)
+    assert run(shop, "purge", "order-1", "--yes").exit_code == 0
+    assert [row.task_id for row in shop.rows()] == ["order-12"]

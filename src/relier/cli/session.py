@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from relier.cli.command_groups import store_options
 from relier.codec.keyring import Keyring
@@ -261,3 +262,13 @@ def option_value(ctx: click.Context, name: str) -> Any:
             return at.params[name]
         at = at.parent
     return None
+
+
+def not_empty(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
+    """Refuse an argument or option that is given and empty, like a shell variable that is not set. It would select
+    everything instead of nothing."""
+    texts = value if isinstance(value, tuple) else (value,)
+    is_given = ctx.get_parameter_source(str(param.name)) is ParameterSource.COMMANDLINE
+    if is_given and "" in texts:
+        raise click.BadParameter("it is empty; give a value, or leave it out", ctx, param)
+    return value

@@ -15,7 +15,7 @@ import click
 from relier.cli.find.task_ids import full_ids
 from relier.cli.find.task_names import did_you_mean, refuse_several
 from relier.cli.output import one_line, plural, print_json, progress_bar
-from relier.cli.session import Exit, Session, exit_code_of
+from relier.cli.session import Exit, Session, exit_code_of, not_empty
 from relier.cli.task_list import TaskFilter, all_tasks
 from relier.errors import IllegalMoveError, RelierError
 from relier.ledger.records import Operated
@@ -77,12 +77,14 @@ def read_rate(ctx: click.Context, param: click.Parameter, value: str | None) -> 
 def selection_options(*states: State) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Add ID…, --reason (for ended tasks), --name, --queue, --all, --dry-run and --yes, passed on as one Selection."""
     kind = KINDS.get(states[0], "tasks that have not ended")
-    reason = click.option("--reason", default="", metavar="REASON", help="Select tasks with this reason.")
+    reason = click.option(
+        "--reason", default="", metavar="REASON", callback=not_empty, help="Select tasks with this reason."
+    )
 
     def add(function: Callable[..., Any]) -> Callable[..., Any]:
-        @click.argument("ids", nargs=-1, metavar="[ID]...")
-        @click.option("--name", default="", metavar="NAME", help="Select tasks with this name.")
-        @click.option("--queue", default="", metavar="QUEUE", help="Select tasks in this queue.")
+        @click.argument("ids", nargs=-1, metavar="[ID]...", callback=not_empty)
+        @click.option("--name", default="", metavar="NAME", callback=not_empty, help="Select tasks with this name.")
+        @click.option("--queue", default="", metavar="QUEUE", callback=not_empty, help="Select tasks in this queue.")
         @click.option("--all", "everything", is_flag=True, help=f"Select all {kind}.")
         @click.option("--dry-run", is_flag=True, help="Show what would be done; change nothing.")
         @click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")

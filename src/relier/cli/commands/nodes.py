@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from relier.cli.command_groups import DefaultGroup, store_options
 from relier.cli.node_view import NodeStatus, node_statuses
 from relier.cli.output import ago, plural, print_json
-from relier.cli.session import CommandFailure, Exit, Session, with_session
+from relier.cli.session import CommandFailure, Exit, Session, not_empty, with_session
 from relier.cli.shards.routes import routed, to_nodes
 from relier.cli.table import print_table
 from relier.cli.task_list import totals
@@ -22,7 +22,7 @@ from relier.ledger.pages import read_stats
 HEADERS = ("NODE", "ROLE", "HEALTH", "TASKS", "RSS", "LAST BEAT", "HOST", "PID", "VERSION", "QUEUES")
 OPTIONAL = ("VERSION", "PID", "RSS", "HOST", "QUEUES")
 TRIES = 3  # if another operator changes the orders at the same time
-IDS = click.argument("ids", nargs=-1, required=True, metavar="ID...")
+IDS = click.argument("ids", nargs=-1, required=True, metavar="ID...", callback=not_empty)
 
 
 class CannotOrderError(Exception):

@@ -12,7 +12,7 @@ from relier.cli.command_groups import DefaultGroup, store_options
 from relier.cli.commands.nodes import CannotOrderError, check_order, give_order, node_with, state_of
 from relier.cli.node_view import NodeStatus, WorkerView
 from relier.cli.output import ago, plural, print_json, span
-from relier.cli.session import DRY_RUN, Exit, Session, with_session
+from relier.cli.session import DRY_RUN, Exit, Session, not_empty, with_session
 from relier.cli.shards.routes import routed, to_nodes
 from relier.cli.table import print_table
 from relier.cli.task_list import totals
@@ -98,9 +98,11 @@ def _row(worker: NodeStatus, now_ms: int) -> tuple[str, ...]:
 
 
 @workers.command()
-@click.argument("ids", nargs=-1, metavar="[ID]...")
-@click.option("--queue", default="", metavar="QUEUE", help="Drain the workers that serve this queue.")
-@click.option("--host", default="", metavar="HOST", help="Drain the workers on this host.")
+@click.argument("ids", nargs=-1, metavar="[ID]...", callback=not_empty)
+@click.option(
+    "--queue", default="", metavar="QUEUE", callback=not_empty, help="Drain the workers that serve this queue."
+)
+@click.option("--host", default="", metavar="HOST", callback=not_empty, help="Drain the workers on this host.")
 @click.option("--all", "everything", is_flag=True, help="Drain all workers.")
 @DRY_RUN
 @click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")

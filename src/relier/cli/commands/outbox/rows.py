@@ -13,7 +13,7 @@ from relier.cli.command_groups import store_options
 from relier.cli.commands.outbox.relay import relay
 from relier.cli.outbox_database import with_outbox_rows
 from relier.cli.output import one_line, plural, print_json, span
-from relier.cli.session import CommandFailure, Exit, Session, with_session
+from relier.cli.session import CommandFailure, Exit, Session, not_empty, with_session
 from relier.cli.shards.routes import first_shard, routed
 from relier.cli.table import MADE, print_table
 from relier.errors import StoreUnavailableError
@@ -50,10 +50,16 @@ outbox.add_command(relay)
 def row_filter_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add ID…, --name, --queue and --older-than, passed on as filters."""
 
-    @click.argument("task_ids", nargs=-1, metavar="[ID]…")
-    @click.option("--name", default="", metavar="TASK", help="Only rows for this task.")
-    @click.option("--queue", default="", metavar="NAME", help="Only rows for this queue.")
-    @click.option("--older-than", default="", metavar="AGE", help="Only rows older than this: 90s, 15m, 6h, 7d.")
+    @click.argument("task_ids", nargs=-1, metavar="[ID]…", callback=not_empty)
+    @click.option("--name", default="", metavar="TASK", callback=not_empty, help="Only rows for this task.")
+    @click.option("--queue", default="", metavar="NAME", callback=not_empty, help="Only rows for this queue.")
+    @click.option(
+        "--older-than",
+        default="",
+        metavar="AGE",
+        callback=not_empty,
+        help="Only rows older than this: 90s, 15m, 6h, 7d.",
+    )
     @functools.wraps(function)
     def command(*args: Any, task_ids: tuple[str, ...], name: str, queue: str, older_than: str, **given: Any) -> Any:
         age = age_of(older_than) if older_than else 0
@@ -129,11 +135,12 @@ def with_full_ids(database: Database, rows: OutboxTable, wanted: list[DeadRowFil
         return wanted
     with database.begin() as tx:
         known = [seen.task_id for seen in rows.dead(tx, DeadRowFilter(), SEARCHED)]
-    return [replace(one, task_id=_full_id(one.task_id, known)) if one.task_id else one for one in wanted]
+        whole = {one.task_id for one in wanted if rows.count_dead(tx, DeadRowFilter(one.task_id))}
+    return [one if one.task_id in whole else replace(one, task_id=_full_id(one.task_id, known)) for one in wanted]
 
 
 def _full_id(given: str, known: list[str]) -> str:
-    found = [given] if given in known else [task_id for task_id in known if task_id.startswith(given)]
+    found = [task_id for task_id in known if task_id.startswith(given)]
     if len(found) > 1:
         more = ["…"] if len(found) > MOST_SHOWN else []
         message = f"{plural(len(found), 'dead row')} begin with {given!r}; give more characters of the id:"

@@ -3,6 +3,7 @@ Django's own connections."""
 
 from __future__ import annotations
 
+import argparse
 import json
 from collections.abc import Callable
 from dataclasses import asdict
@@ -162,15 +163,25 @@ class Command(BaseCommand):
 
 def add_choice(parser: Any) -> None:
     """Add the options that select dead rows: by id, task, queue or age."""
-    parser.add_argument("task_ids", nargs="*", metavar="ID")
-    parser.add_argument("--name", default="", metavar="TASK", help="Only rows of this task.")
-    parser.add_argument("--queue", default="", metavar="NAME", help="Only rows for this queue.")
-    parser.add_argument("--older-than", default="", metavar="AGE", help="Only rows older than this: 90s, 15m, 6h, 7d.")
+    parser.add_argument("task_ids", nargs="*", type=not_empty, metavar="ID")
+    parser.add_argument("--name", type=not_empty, metavar="TASK", help="Only rows of this task.")
+    parser.add_argument("--queue", type=not_empty, metavar="NAME", help="Only rows for this queue.")
+    parser.add_argument(
+        "--older-than", type=not_empty, metavar="AGE", help="Only rows older than this: 90s, 15m, 6h, 7d."
+    )
+
+
+def not_empty(given: str) -> str:
+    """Refuse a value that is empty, like a shell variable that is not set: it would select everything."""
+    if not given:
+        raise argparse.ArgumentTypeError("it is empty; give a value, or leave it out")
+    return given
 
 
 def wanted_in(given: dict[str, Any]) -> list[DeadRowFilter]:
     age = age_of(given["older_than"]) if given["older_than"] else 0
-    return [DeadRowFilter(one, given["name"], given["queue"], age) for one in given["task_ids"] or ("",)]
+    name, queue = given["name"] or "", given["queue"] or ""
+    return [DeadRowFilter(one, name, queue, age) for one in given["task_ids"] or ("",)]
 
 
 def relays_alive() -> list[LivingRelay] | None:

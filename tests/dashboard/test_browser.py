@@ -13,6 +13,7 @@ from selenium.webdriver.common.keys import Keys
 
 from relier.dashboard import app
 from relier.dashboard.application import local_app
+from relier.dashboard.reads import search
 from relier.settings import Settings
 from tests.dashboard.screens import PRESS, SCREENS, THEMES, paths_of, set_screen
 from tests.dashboard.serving import served
@@ -177,6 +178,38 @@ def test_a_viewer_signs_in_and_finds_no_buttons(
             browser.get(f"{address}{path}")
             assert not browser.find_elements(By.CSS_SELECTOR, "main form[method=post]"), path
         browser.delete_all_cookies()
+
+
+def test_times_are_entered_in_the_zone_of_the_viewer(browser: webdriver.Chrome, address: str) -> None:
+    set_screen(browser, "desktop", "light")
+    browser.execute_cdp_cmd("Emulation.setTimezoneOverride", {"timezoneId": "Asia/Kolkata"})  # five and a half hours
+    try:
+        open_page(browser, f"{address}/dead")
+        field = browser.find_element(By.NAME, "since")
+        browser.execute_script("arguments[0].value = '2026-11-19T14:05:00'", field)
+        press_filter = "document.querySelector('main .filters button').click()"
+        browser.execute_script(press_filter)
+        wait_until(lambda: "since=" in browser.current_url, PATIENCE_S, "the filter applies")
+        assert "since=2026-11-19T08%3A35%3A00Z" in browser.current_url
+        assert "until=" not in browser.current_url
+        wait_until(lambda: browser.find_elements(By.NAME, "since"), PATIENCE_S, "the page has loaded")
+        shown = browser.find_element(By.NAME, "since").get_attribute("value") or ""
+        assert shown.startswith("2026-11-19T14:05")
+        assert "2:05:00" in _main(browser)
+    finally:
+        browser.execute_cdp_cmd("Emulation.setTimezoneOverride", {"timezoneId": ""})
+
+
+def test_a_search_goes_on_by_itself(
+    browser: webdriver.Chrome, address: str, desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search, "KEYS_AT_ONCE", 10)
+    for _ in range(300):
+        desk.push(queue="own")
+    wanted = desk.push(id="needle-1", queue="own")
+    open_page(browser, f"{address}/tasks?id=needle")
+    wait_until(lambda: wanted in _main(browser), PATIENCE_S, "the search has found it")
+    assert "cursor=" in browser.current_url or "Search further" not in _main(browser)
 
 
 def _main(browser: webdriver.Chrome) -> str:

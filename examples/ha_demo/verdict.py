@@ -63,7 +63,7 @@ def judge(rows: Sequence[Row], problems: Sequence[str], console: Console) -> int
 
     `repeated`: pushes that raised and were repeated. `waited`: the longest time without an accepted push.
     """
-    table = Table(title="what the ledger says after each failover")
+    table = Table(title="what the ledger says after each failover", show_edge=False, pad_edge=False)  # 80 columns
     for name in ("primary", "level"):
         table.add_column(name, no_wrap=True)
     for name in ("accepted", "done", "lost", "repeated", "waited", ""):

@@ -6,7 +6,8 @@ On: metrics on a port that is scraped once a second, outcomes for objectives, ev
 out. Off: none of them. `--each` also measures each of them alone.
 
 Both run empty tasks, so these are the highest shares that observing can have. On a machine that does other work, CPU
-time and function calls per task are more reliable than tasks per second.
+time and function calls per task are more reliable than tasks per second. A call costs little or much, so calls have no
+target: they show where the cost is.
 """
 
 from __future__ import annotations
@@ -116,10 +117,10 @@ def report(found: Mapping[str, list[dict[str, float]]], calls: Mapping[str, floa
     ratios = {
         "tasks per second": [on["drain"] / off["drain"] for off, on in pairs],
         "tasks per second of worker CPU": [off["worker_cpu"] / on["worker_cpu"] for off, on in pairs],
-        "tasks per function call": [calls["off"] / calls["on"]],
     }
     for what, each in ratios.items():
         tell(what, each, f"≥ {TARGET:g} ×", lambda ratio: ratio >= TARGET, digits=2)
+    print(f"  function calls per task: {calls['off']:.1f} off, {calls['on']:.1f} on")
     return all(statistics.median(each) >= TARGET for each in ratios.values())
 
 

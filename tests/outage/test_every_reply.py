@@ -21,6 +21,7 @@ from relier.outbox.relay.options import RelayOptions
 from relier.outbox.relay.relay import Relay
 from relier.outbox.sqlalchemy.engines import EngineDatabase
 from relier.outbox.sqlalchemy.outbox import Outbox
+from relier.settings import DEFAULTS
 from relier.states import State
 from relier.store.replies import MEANINGS
 from tests.support.refusing import FINAL, PASSING, REPLIES, Refusing
@@ -94,6 +95,16 @@ async def client(through: Settings) -> AsyncIterator[Client]:
 
 
 @pytest.fixture
+async def patient(through: Settings) -> AsyncIterator[Client]:
+    """The same with an ordinary deadline, for replies that end a call at once: nothing else may end it first."""
+    own = Client(through.replace(redis_deadline=DEFAULTS["redis_deadline"]))
+    use_client(own)
+    yield own
+    use_client(None)
+    await own.aclose()
+
+
+@pytest.fixture
 async def observer(settings: Settings) -> AsyncIterator[Client]:
     """A client whose calls are not refused."""
     own = Client(settings)
@@ -150,11 +161,11 @@ async def test_a_running_task_survives_temporary_errors(
 
 @pytest.mark.parametrize("place", ["step", "checkpoint", "lock", "conclude", "settle"])
 async def test_forgotten_scripts_are_loaded_again_unnoticed(
-    client: Client, observer: Client, refusing: Refusing, repeats: Repeats, place: str
+    patient: Client, observer: Client, refusing: Refusing, repeats: Repeats, place: str
 ) -> None:
     trouble[place] = lambda: refusing.begin("NOSCRIPT")
-    receipt = await push_through(observer, pay, "7", instead_of=client)
-    task = await run_until_ended(client, observer, receipt.id)
+    receipt = await push_through(observer, pay, "7", instead_of=patient)
+    task = await run_until_ended(patient, observer, receipt.id)
     assert (task.record.state, effects) == (State.DONE, ["charge", "mail"])
     assert not repeats.seen
     assert refusing.refused
@@ -162,19 +173,30 @@ async def test_forgotten_scripts_are_loaded_again_unnoticed(
 
 @pytest.mark.parametrize("code", FINAL)
 async def test_a_step_that_can_never_be_recorded_is_a_dead_letter(
-    client: Client, observer: Client, refusing: Refusing, repeats: Repeats, code: str
+    patient: Client, observer: Client, refusing: Refusing, repeats: Repeats, code: str
 ) -> None:
     trouble["step"] = lambda: refusing.begin(code)
-    receipt = await push_through(observer, pay, "7", instead_of=client)
-    task = await run_until_ended(client, observer, receipt.id)
+    receipt = await push_through(observer, pay, "7", instead_of=patient)
+    task = await run_until_ended(patient, observer, receipt.id)
     assert (task.record.state, task.record.reason) == (State.DEAD, "StoreReplyError")
     assert repeats.seen == ["bury"], "the dead letter is told until the store takes it"
 
 
-@pytest.mark.parametrize("code", [*PASSING, *FINAL])
-async def test_a_push_that_was_refused_can_be_repeated(
+@pytest.mark.parametrize("code", PASSING)
+async def test_a_push_that_was_refused_for_now_can_be_repeated(
     client: Client, observer: Client, refusing: Refusing, code: str
 ) -> None:
+    await push_refused_and_again(client, observer, refusing, code)
+
+
+@pytest.mark.parametrize("code", FINAL)
+async def test_a_push_that_was_refused_for_good_can_be_repeated(
+    patient: Client, observer: Client, refusing: Refusing, code: str
+) -> None:
+    await push_refused_and_again(patient, observer, refusing, code)
+
+
+async def push_refused_and_again(client: Client, observer: Client, refusing: Refusing, code: str) -> None:
     await observer.aopen()
     client.namespace.opened = True
     refusing.begin(code)

@@ -7,7 +7,7 @@ from collections import Counter
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from relier.slo.buckets import (
@@ -19,6 +19,8 @@ from relier.slo.buckets import (
     percentile_ms,
     upper_edge_ms,
 )
+
+unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 TIMES = st.lists(st.integers(0, 2 * 10**9) | st.integers(0, 3000), min_size=1, max_size=200)
 
@@ -37,6 +39,7 @@ def test_edges_are_log_scaled() -> None:
     assert upper_edge_ms(37) is None
 
 
+@unhurried
 @given(TIMES, st.floats(0.01, 100))
 def test_a_percentile_is_in_the_bucket_of_the_true_one(times: list[int], percent: float) -> None:
     true = sorted(times)[max(1, math.ceil(len(times) * percent / 100)) - 1]
@@ -57,6 +60,7 @@ def test_percentiles_equal_those_computed_by_hand() -> None:
     assert percentile_ms({}, 50) is None
 
 
+@unhurried
 @given(TIMES, st.sampled_from(EDGES_MS))
 def test_counts_below_an_edge_are_exact(times: list[int], edge: int) -> None:
     assert count_below(Counter(map(bucket_of, times)), edge) == sum(1 for ms in times if ms < edge)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from relier.ledger.outcomes.records import PeriodCounts, Series
 from relier.slo import WINDOWS, Objective, OutcomeHistory, judge, judge_all
 from relier.slo.burn import burn_rate, firing_rules
+
+unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 MINUTE, HOUR = 60_000, 3_600_000
 NOW = 500_000 * HOUR + 30 * MINUTE + 12_345  # half past
@@ -47,6 +49,7 @@ def test_nothing_counted_has_no_burn_rate() -> None:
     assert (status.state, status.budget_left, status.firing) == ("no data", None, ())
 
 
+@unhurried
 @given(st.integers(0, 10**6), st.integers(0, 10**6), st.floats(0.01, 0.9999))
 def test_a_burn_rate_is_the_failed_share_over_the_allowed_share(done: int, dead: int, target: float) -> None:
     rate = burn_rate(done, done + dead, target)
@@ -58,6 +61,7 @@ def test_a_burn_rate_is_the_failed_share_over_the_allowed_share(done: int, dead:
     assert (rate > 1) == (dead / (done + dead) > 1 - target)
 
 
+@unhurried
 @given(st.dictionaries(st.integers(0, 400), st.tuples(st.integers(0, 50), st.integers(0, 50)), max_size=30))
 def test_a_window_has_its_whole_minutes_and_the_present_one(minutes: dict[int, tuple[int, int]]) -> None:
     found = history(minutes)

@@ -15,7 +15,7 @@ import pytest
 
 from relier.errors import ConfigurationError, RedisConnectionError
 from relier.settings import Settings
-from relier.store import AsyncStore, Scripts, SyncStore
+from relier.store import AsyncStore, Scripts, SyncStore, async_wire
 from relier.store.connect import embedded as embedded_module
 from relier.store.connect.embedded import EmbeddedServer
 from tests.support.either_store import OpenStore
@@ -169,6 +169,12 @@ async def test_the_embedded_server_works_from_an_event_loop(folder: Path, script
         assert await store.run(echo()) == b"hello"
 
 
+@pytest.fixture
+def its_own_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give the thread that starts a server all the time it needs to say why that failed."""
+    monkeypatch.setattr(async_wire, "EXTRA_TIME", 60)
+
+
 @pytest.mark.anyio
 async def test_a_server_that_cannot_start_is_reported(
     folder: Path, open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
@@ -181,6 +187,7 @@ async def test_a_server_that_cannot_start_is_reported(
 
 
 @pytest.mark.anyio
+@pytest.mark.usefixtures("its_own_error")
 async def test_a_server_whose_data_is_damaged_says_so(folder: Path, open_store: OpenStore) -> None:
     first = open_store(f"embedded://{folder}")
     await first.run(count("k", "1"))

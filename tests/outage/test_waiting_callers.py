@@ -181,7 +181,7 @@ async def test_a_caller_accepted_before_waits_for_a_store_that_refuses_it_now(
     own_server: Server, client: Client, wait: Wait, noticed: threading.Event
 ) -> None:
     """Somebody changes an ACL between the push and the wait."""
-    receipt = await answer.apush()
+    receipt = await pushed(client)
     await wait_once(wait, client, receipt.id)
     own_server.command("ACL", "SETUSER", "default", "-evalsha", "-eval")
     waits = asyncio.create_task(wait(client, receipt.id, 60))
@@ -192,4 +192,4 @@ async def test_a_caller_accepted_before_waits_for_a_store_that_refuses_it_now(
 
 async def wait_once(wait: Wait, client: Client, task_id: str) -> None:
     with pytest.raises(ResultTimeoutError, match="is still queued"):
-        await wait(client, task_id, 0.1)
+        await wait(client, task_id, 1.0)

@@ -156,7 +156,7 @@ TENANT = Limit(concurrency=1, per="tenant:{tenant}")
         {"idempotent": True},
         {"idempotency_key": "o:{order}"},
         {"limits": [TENANT]},
-        {"limits": [Limit(concurrency=1, rate="5/s", per="tenant:{tenant}")]},
+        {"limits": [Limit(concurrency=2, rate="5/s", per="tenant:{tenant}")]},
         {"limits": [Limit(concurrency=3)], "idempotency_key": "o:{order}"},
         {"limits": [Limit(concurrency=3, per="namespace")], "idempotent": True},
         {"limits": [TENANT], "idempotent": True},

@@ -124,9 +124,8 @@ async def work(
     monitor: int | None = None,
 ) -> int:
     """Run a worker. `pipe` and `monitor` are file descriptors of its supervisor: for reports, and for questions."""
-    everything = Client(settings)  # tasks may push to any shard
-    use_client(everything)
-    client = everything.shards[options.shard]
+    client = Client(settings).shards[options.shard]
+    use_client(client.whole)  # tasks may push to any shard
     watch = WorkerWatch(client, monitor)
     worker = Worker(client, watch.observed(options))
     loop = asyncio.get_running_loop()
@@ -149,7 +148,7 @@ async def work(
         signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)  # keep later signals for the next process
         await asyncio.sleep(0.01)  # let the loop handle earlier signals, for which a busy machine may need longer
         code = EXIT_RECYCLE if worker.recycling and not signals.received else EXIT_CLEAN
-    await worker.budget.spend(everything.aclose())
+    await worker.budget.spend(client.whole.aclose())
     if pipe is not None:
         report_shutdown(pipe, worker.budget.took)
     return code

@@ -55,9 +55,7 @@ def check_fits_shards(task: RlTask[Any, Any]) -> None:
     options = task.options
     pers = {limit.per for limit in options.limits}
     if len(pers) > 1:
-        raise ShardsError(
-            _refused(task, f"limits with {len(pers)} different keys", "give all its limits the same `per`")
-        )
+        raise ShardsError(_refused(task, f"limits with {len(pers)} different keys", "keep one of them"))
     has_key = options.idempotency_key is not None or options.idempotent
     if not has_key or not pers or pers <= FIXED:
         return

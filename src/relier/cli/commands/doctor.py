@@ -26,6 +26,7 @@ from relier.errors import (
     WorkerInitializationError,
 )
 from relier.ledger.pages import read_stats
+from relier.ledger.stats import Stats
 from relier.store.connect.address import target_of
 from relier.store.sync_store import SyncStore
 from relier.task import RlTask
@@ -97,18 +98,23 @@ def examine(
     if not fit:
         return
     stats = read_stats(store.run, session.ledger)
+    yield from check_ledger(session, store, stats)
+    url, table = outbox
+    if url is not None:
+        yield from check_outbox(url, table, stats)
+
+
+def check_ledger(session: Session, store: SyncStore, stats: Stats) -> Iterator[CheckResult]:
+    """Check what the namespace holds: its age, workers, queues, schedules and dead letters."""
+    workers = WorkerView(stats, session.settings.heartbeat_ttl)
     yield from ledger_checks.check_birth(session, store, stats)
-    workers = WorkerView(stats, settings.heartbeat_ttl)
-    yield from ledger_checks.check_embedded(settings, stats, workers)
+    yield from ledger_checks.check_embedded(session.settings, stats, workers)
     yield from ledger_checks.check_workers(stats, workers)
     yield from ledger_checks.check_worker_clocks(workers)
     yield from ledger_checks.check_queues(stats, workers)
     yield from ledger_checks.check_schedule(session, store, stats)
     yield from ledger_checks.check_schedules(session, store, stats)
     yield from ledger_checks.check_dead(stats)
-    url, table = outbox
-    if url is not None:
-        yield from check_outbox(url, table, stats)
 
 
 def check_writes(session: Session, store: SyncStore) -> Iterator[CheckResult]:

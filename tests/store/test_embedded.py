@@ -176,6 +176,7 @@ def its_own_error(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.anyio
+@pytest.mark.usefixtures("its_own_error")
 async def test_a_server_that_cannot_start_is_reported(
     folder: Path, open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -202,6 +203,7 @@ async def test_a_server_whose_data_is_damaged_says_so(folder: Path, open_store: 
 
 
 @pytest.mark.anyio
+@pytest.mark.usefixtures("its_own_error")
 async def test_a_server_that_does_not_answer_is_reported(
     folder: Path, open_store: OpenStore, new_client: NewClient
 ) -> None:

@@ -7,12 +7,14 @@ python docs/generate.py --check    exit with 1 if a page is out of date
 from __future__ import annotations
 
 import ast
+import importlib
 import inspect
 import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, get_args
+from types import ModuleType
+from typing import Any, get_args, get_origin
 
 import click
 import msgspec
@@ -188,33 +190,51 @@ def helps(command: click.Command, parent: click.Context | None, name: str) -> It
 
 API = """# Public names
 
-Everything that you can import from `relier`. The options of `rl_task`, the methods of a receipt and the fields of a
-context are described under [tasks](tasks.md), the errors under [errors](errors.md).
+Everything that you can import from `relier`, then from its parts for [Celery](#reliercelery),
+[FastAPI](#relierfastapi), the [outbox](#relieroutbox), [tests](#reliertesting) and the [dashboard](#relierdashboard).
+Django needs no imports: see [its page](../how-to/django.md). The options of `rl_task`, the methods of a receipt and the
+fields of a context are described under [tasks](tasks.md), the errors under [errors](errors.md).
 """
+PARAGRAPH = "\n\n"
+OURS = ("relier", "builtins", "typing", "enum", "collections", "abc", "contextlib", "msgspec", "re")
+PARTS = ("relier.celery", "relier.fastapi", "relier.outbox", "relier.testing", "relier.dashboard")
 
 
 def api_page() -> str:
-    names = [
-        name for name in relier.__all__ if not (inspect.isclass(named(name)) and issubclass(named(name), Exception))
-    ]
-    return API + "".join(f"\n## {name}\n\n{about(name)}\n" for name in sorted(names, key=str.lower))
+    page = API + "".join(f"\n## {name}\n\n{text}\n" for name, text in documented(relier))
+    for part in PARTS:
+        module = importlib.import_module(part)
+        first = (inspect.getdoc(module) or "").partition("\n\n")[0]
+        page += f"\n## `{part}`\n\n{first}\n"
+        page += "".join(f"\n### {name}\n\n{text}\n" for name, text in documented(module))
+    return page
 
 
-def named(name: str) -> Any:
-    return getattr(relier, name)
+def documented(module: ModuleType) -> Iterator[tuple[str, str]]:
+    """Yield the public names of a module with their descriptions, without errors."""
+    for name in sorted(module.__all__, key=str.lower):
+        value = getattr(module, name)
+        if not (inspect.isclass(value) and issubclass(value, Exception)):
+            yield name, about(name, value)
 
 
-def about(name: str) -> str:
+def about(name: str, value: Any) -> str:
     """Return the signature of a function or class, its docstring up to the first example, and its public methods."""
-    value = named(name)
+    if get_origin(value) is not None:
+        return "A type to annotate a parameter with."
     doc = as_lists((inspect.getdoc(value) or "").partition("\n\n    ")[0]) if callable(value) else ""
     text = f"```text\n{name}{signature_of(value)}\n```\n\n{doc}" if callable(value) else f"`{value!r:.80}`"
     methods = [
-        f"- `{each}`: {(inspect.getdoc(member) or '').splitlines()[0]}"
-        for each, member in sorted(vars(value).items() if inspect.isclass(value) else [])
+        f"- `{each}`: {' '.join((inspect.getdoc(member) or '').partition(PARAGRAPH)[0].split())}"
+        for each, member in sorted(vars(value).items() if inspect.isclass(value) and not extends_others(value) else [])
         if not each.startswith("_") and (inspect.isfunction(member) or isinstance(member, property)) and member.__doc__
     ]
     return text.rstrip() + ("\n\n" + "\n".join(methods) if methods else "")
+
+
+def extends_others(value: Any) -> bool:
+    """Whether this is a class that extends one of another library, whose methods are not described here."""
+    return inspect.isclass(value) and any(not base.__module__.startswith(OURS) for base in value.__mro__)
 
 
 def as_lists(doc: str) -> str:
@@ -223,7 +243,12 @@ def as_lists(doc: str) -> str:
 
 
 def signature_of(value: Any) -> str:
-    """Return the parameters by name: types are in the source, and their spelling depends on the version of Python."""
+    """Return the parameters by name: types are in the source, and their spelling depends on the version of Python.
+
+    A class that extends another library's has none here: they depend on the version of that library.
+    """
+    if extends_others(value):
+        return ""
     try:
         parameters = inspect.signature(value).parameters.values()
     except (TypeError, ValueError, errors.RelierError):  # the proxy of the running task's context has none here

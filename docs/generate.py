@@ -192,8 +192,9 @@ API = """# Public names
 
 Everything that you can import from `relier`, then from its parts for [Celery](#reliercelery),
 [FastAPI](#relierfastapi), the [outbox](#relieroutbox), [tests](#reliertesting) and the [dashboard](#relierdashboard).
-Django needs no imports: see [its page](../how-to/django.md). The options of `rl_task`, the methods of a receipt and the
-fields of a context are described under [tasks](tasks.md), the errors under [errors](errors.md).
+The pages on [Django](../how-to/django-outbox.md) and [traces](../how-to/traces.md) name what these need. The options of
+`rl_task`, the methods of a receipt and the fields of a context are described under [tasks](tasks.md), the errors under
+[errors](errors.md).
 """
 PARAGRAPH = "\n\n"
 OURS = ("relier", "builtins", "typing", "enum", "collections", "abc", "contextlib", "msgspec", "re")

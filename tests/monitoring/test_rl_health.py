@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import subprocess
 import sys
 from contextlib import closing
@@ -56,6 +57,23 @@ def test_without_a_port_the_registry_answers(fleet: Fleet) -> None:
     told = CliRunner().invoke(rl, [*options, "health"])
     assert (told.exit_code, told.output) == (1, f"not ready: {worker_id} is draining\n")
     assert CliRunner().invoke(rl, [*options, "health", "--probe", "live"]).exit_code == 0
+
+
+def cpu_seconds(*arguments: str) -> float:
+    """Return the CPU time of `rl`. On a machine that does other work, the time by the clock says little."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    told = subprocess.run([sys.executable, "-m", "relier.cli", *arguments], capture_output=True, text=True, check=False)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert told.returncode == 0, told.stdout + told.stderr
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def test_a_probe_takes_less_than_300_ms_both_ways(fleet: Fleet) -> None:
+    options = ["--url", fleet.settings.redis_url, "--namespace", fleet.settings.namespace]
+    port = free_port()
+    fleet.worker("--metrics-port", str(port))
+    assert min(cpu_seconds("health", "--port", str(port)) for _ in range(3)) < 0.3
+    assert min(cpu_seconds(*options, "health") for _ in range(3)) < 0.3
 
 
 def test_asking_a_port_imports_next_to_nothing() -> None:

@@ -113,7 +113,6 @@ def check_ledger(session: Session, store: SyncStore, stats: Stats) -> Iterator[C
     yield from ledger_checks.check_worker_clocks(workers)
     yield from ledger_checks.check_queues(stats, workers)
     yield from ledger_checks.check_schedule(session, store, stats)
-    yield from ledger_checks.check_schedules(session, store, stats)
     yield from ledger_checks.check_dead(stats)
 
 

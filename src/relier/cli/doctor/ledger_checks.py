@@ -171,8 +171,10 @@ def check_queues(stats: Stats, workers: WorkerView) -> Iterator[CheckResult]:
 
 
 def check_schedule(session: Session, store: SyncStore, stats: Stats) -> Iterator[CheckResult]:
+    """Check tasks that are scheduled for later, and schedules."""
     due = keys.spell(session.ledger.prefix, "due")
     yield from judge_schedule(store.command("ZRANGE", due, 0, 0, "WITHSCORES", retry=True), stats)
+    yield from _check_schedules(session, store, stats)
 
 
 def judge_schedule(first: Sequence[Any], stats: Stats) -> Iterator[CheckResult]:
@@ -188,7 +190,7 @@ def judge_schedule(first: Sequence[Any], stats: Stats) -> Iterator[CheckResult]:
         yield ok("schedule", f"{plural(stats.scheduled, 'task')} scheduled, none late.")
 
 
-def check_schedules(session: Session, store: SyncStore, stats: Stats) -> Iterator[CheckResult]:
+def _check_schedules(session: Session, store: SyncStore, stats: Stats) -> Iterator[CheckResult]:
     """Report the most overdue schedule of each group. Say nothing about groups without schedules."""
     for group, starts in ((NATIVE, "`rl worker` or `rl scheduler`"), (CELERY, "`celery beat -S relier.celery:Beat`")):
         index = keys.spell(session.ledger.prefix, "schedules", group)

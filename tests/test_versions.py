@@ -84,3 +84,12 @@ def test_the_databases_are_those_of_the_tests() -> None:
         supported, tested = page_table()[kind]
         assert f"{kind} ≥ {supported.removesuffix(' or newer')}" in outbox
         assert f"{kind} {tested}" in outbox
+
+
+def test_what_a_release_is_tried_with_has_every_dependency_locked() -> None:
+    """`make lock` writes requirements/constraints.txt. Without this, a forgotten run shows only in `make release`."""
+    project = PROJECT["project"]
+    needed = [*project["dependencies"], *(one for extra in project["optional-dependencies"].values() for one in extra)]
+    names = {re.split(r"[\[<>=; ]", one, maxsplit=1)[0].lower() for one in needed}
+    lines = (ROOT / "requirements" / "constraints.txt").read_text().splitlines()
+    assert names - {line.partition("==")[0] for line in lines} == set()

@@ -138,14 +138,15 @@ class Settler:
             for lease in leases:
                 self.unsettled.pop((lease.task_id, lease.fence), None)
         answers = answer if isinstance(answer, list) else [answer]
-        for lease, settled in zip(leases, answers, strict=True):
+        oks = [settled.ok for settled in answers]
+        for lease, settled, ok in zip(leases, answers, oks, strict=True):
             self._check(lease, settled)
-            self.counts[COUNTED[call.script]] += settled.ok
-        for draft, settled in zip(drafts, answers, strict=False):
-            if draft is not None and settled.ok:
+            self.counts[COUNTED[call.script]] += ok
+        for draft, settled, ok in zip(drafts, answers, oks, strict=False):
+            if draft is not None and ok:
                 self._events.confirmed(draft, settled)
         if counted:
-            self._events.succeeded([one for one, settled in zip(counted, answers, strict=True) if one and settled.ok])
+            self._events.succeeded([one for one, ok in zip(counted, oks, strict=True) if one and ok])
 
     async def _until_answered(self, call: Call[Any]) -> Any:
         def again(error: RelierError) -> None:

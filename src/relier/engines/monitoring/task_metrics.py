@@ -28,11 +28,18 @@ class TaskMetrics:
         self._waited.observe(waited_s, task, queue)
 
     def succeeded(self, finished: Iterable[FinishedTask]) -> None:
+        observe, n, labels = self._ran.observe, 0, ("", "")
         for claimed, run_s in finished:
             record = claimed.record
-            self._ended.add(record.name, record.queue, "succeeded")
+            if labels != (record.name, record.queue):  # most tasks that end together are of one kind
+                if n:
+                    self._ended.add(*labels, "succeeded", n=n)
+                labels, n = (record.name, record.queue), 0
+            n += 1
             if run_s is not None:
-                self._ran.observe(run_s, record.name, record.queue)
+                observe(run_s, *labels)
+        if n:
+            self._ended.add(*labels, "succeeded", n=n)
 
     def __call__(
         self, kind: str, task: str, queue: str, run_s: float | None, waited_s: float | None, reason: str

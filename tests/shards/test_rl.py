@@ -59,6 +59,11 @@ def test_lists_show_every_shard(client: Client, run: Run) -> None:
     assert sum(queue["ready"] for each in shown for queue in each["queues"]) == 80
     listed = run("queues")
     assert listed.output.count("Shard ") == 4
+    pages = run("tasks", "--limit", "2").output
+    assert pages.count("repeat the command with --shard 2 before its name, and --cursor ") == 1
+    cursor = pages.rpartition("--shard 3 before its name, and --cursor ")[2].split()[0]
+    assert run("--shard", "3", "tasks", "--limit", "2", "--cursor", cursor).exit_code == 0
+    assert "--cursor is for one shard" in run("tasks", "--cursor", cursor).output
     one = document(run("--shard", "2", "queues", "--json"))
     assert one["queues"] == shown[2]["queues"]
     wrong = run("--shard", "4", "queues")

@@ -235,9 +235,11 @@ def list_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def print_list_footer(listing: Listing) -> None:
+def print_list_footer(session: Session, listing: Listing) -> None:
     """Print what the list above leaves out: unreadable records and further pages."""
     for task_id in listing.corrupt:
         click.echo(f"! The record of {task_id} cannot be read; see `rl why {task_id}`.")
     if listing.cursor:
-        click.echo(f"For more, repeat the command with --cursor {listing.cursor}")
+        shard = session.settings.shard
+        option = "" if shard is None else f"--shard {shard} before its name, and "
+        click.echo(f"For more, repeat the command with {option}--cursor {listing.cursor}")

@@ -13,7 +13,7 @@ from relier.cli.namespace_reads import NamespaceReads
 from relier.cli.output import ago, print_json, printable, span, when
 from relier.cli.payload_view import describe, editable, edited, message_in, pretty, with_redacted_failures
 from relier.cli.session import CommandFailure, Exit, Session, with_session
-from relier.cli.shards.routes import routed, to_selection, to_task
+from relier.cli.shards.routes import one_shard_with, routed, to_selection, to_task
 from relier.cli.table import print_table
 from relier.cli.task_list import (
     TaskFilter,
@@ -54,6 +54,7 @@ def dlq(**_: Any) -> None:
 @dlq.command("list")
 @list_options
 @with_session
+@routed(one_shard_with("cursor"))
 def list_command(session: Session, limit: int, cursor: str | None, **filters: str) -> None:
     """List dead letters, the latest first."""
     wanted = TaskFilter([State.DEAD], **filters)
@@ -85,7 +86,7 @@ def list_command(session: Session, limit: int, cursor: str | None, **filters: st
     else:
         hint = did_you_mean(session, wanted)
         click.echo(f"No dead letters{wanted} in {session.where}.{hint}")
-    print_list_footer(listing)
+    print_list_footer(session, listing)
 
 
 HEADERS = ("ID", "NAME", "REASON", "DIED", "ATTEMPT", "MESSAGE")

@@ -94,7 +94,7 @@ def list_command(session: Session) -> Exit:
 def _row(found: ShardState) -> tuple[str, ...]:
     numbers = (found.workers, found.queued, found.running, found.scheduled, found.dead)
     shown = [f"{number:,}" if found.answers else "?" for number in numbers]
-    return (str(found.shard), "yes" if found.answers else "NO", *shown, found.place)
+    return (str(found.shard), "yes" if found.answers else "NO", *shown, found.place.partition(" at ")[2])
 
 
 @shards.command("check")

@@ -75,11 +75,11 @@ def backup_route(session: Session, sessions: Sequence[Session], given: Given) ->
 
 
 def one_shard_with(option: str) -> Route:
-    """Run the command on every shard, unless it runs until it is stopped: then it needs --shard."""
+    """Run the command on every shard, unless the option is given, which makes sense for one: then it needs --shard."""
 
     def route(session: Session, sessions: Sequence[Session], given: Given) -> Calls:
         if given[option] and len(sessions) > 1:
-            raise click.UsageError(f"--{option} shows one shard; choose it: rl --shard 0 …")
+            raise click.UsageError(f"--{option} is for one shard; choose it: rl --shard 0 …")
         return every_shard(session, sessions, given)
 
     return route

@@ -8,6 +8,7 @@ from relier.cli.find.task_names import did_you_mean
 from relier.cli.namespace_reads import IndexEntry
 from relier.cli.output import ago, print_json
 from relier.cli.session import Session, with_session
+from relier.cli.shards.routes import one_shard_with, routed
 from relier.cli.table import print_table, short_in_terminal
 from relier.cli.task_list import ORDER, TaskFilter, entry_dict, list_options, list_tasks, print_list_footer, totals
 from relier.ledger.records import Record
@@ -26,6 +27,7 @@ HEADERS = ("ID", "NAME", "STATE", "WHEN", "ATTEMPT", "QUEUE", "DETAIL")
 )
 @list_options
 @with_session
+@routed(one_shard_with("cursor"))
 def list_command(
     session: Session, states: tuple[str, ...], queue: str, name: str, reason: str, limit: int, cursor: str | None
 ) -> None:
@@ -54,7 +56,7 @@ def list_command(
     else:
         which = f"{' or '.join(states)} " if states else ""
         click.echo(f"No {which}tasks{wanted} in {session.where}.{did_you_mean(session, wanted)}")
-    print_list_footer(listing)
+    print_list_footer(session, listing)
 
 
 def _row(entry: IndexEntry, record: Record, now_ms: int) -> tuple[str, ...]:

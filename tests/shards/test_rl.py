@@ -14,10 +14,10 @@ from relier.ledger.records import Submission
 from relier.schedules.api import Schedules
 from relier.settings import Settings
 from relier.settings.shards import shard_of
-from relier.submit.client import Client
+from relier.submit.client import Client, use_client
 from tests.support.cli_desk import body
 from tests.support.jobs import sharded as jobs
-from tests.support.servers import Boot, wait_until
+from tests.support.servers import Boot, Server, wait_until
 
 Run = Callable[..., Result]
 
@@ -88,6 +88,22 @@ def test_schedules_are_found_by_their_names(client: Client, run: Run) -> None:
     assert run("schedules", "pause", "every-2").exit_code == 0
     assert Schedules().get("every-2").state == "paused"
     assert run("schedules").output.count("every-") == 4
+
+
+def test_events_of_all_shards_are_shown_by_their_time(server: Server, namespace: str) -> None:
+    settings = Settings(redis_url=server.url, namespace=namespace, shards=4, events="always")
+    client = Client(settings)
+    use_client(client)
+    try:
+        ids = [jobs.add.push(n).id for n in range(12)]
+        last = document(run_with(settings, "events", "--json", "--limit", "5"))["events"]
+        assert [event["id"] for event in last] == ids[-5:]
+        jobs.add.with_options(task_id="order-1").push(1)
+        after = document(run_with(settings, "events", "--json", "--since", last[2]["cursor"]))["events"]
+        assert [event["id"] for event in after] == [*ids[-2:], "order-1"]
+    finally:
+        use_client(None)
+        client.close()
 
 
 def test_shards_are_listed_and_checked(client: Client, run: Run, sharded: Settings) -> None:

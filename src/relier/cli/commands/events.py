@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -93,7 +93,7 @@ def events(
     """
     wanted = EventFilter(name, queue, prefix)
     if session.is_sharded:
-        _of_shards(session, wanted, since, topics_of(topics or None), limit if not follow else None)
+        _of_shards(session, wanted, since, topics_of(topics or None), limit, follow=follow)
         return
     follower = EventFollower(
         session.ledger, session.settings, CommandReader(session), places_of(since or START, topics_of(topics or None))
@@ -111,27 +111,40 @@ def events(
             _print(session, filter(wanted.matches, run_sync(follower.more())))
 
 
-def _of_shards(session: Session, wanted: EventFilter, since: str, topics: tuple[Topic, ...], limit: int | None) -> None:
-    """Show the events of all shards: the last ones or, without a limit, what happens from now on or after `since`."""
-    begin = split_cursor(since or (NOW if limit is None else START), session.settings.shards)
+def _of_shards(
+    session: Session, wanted: EventFilter, since: str, topics: tuple[Topic, ...], limit: int, *, follow: bool
+) -> None:
+    """Show the events of all shards: the last ones, and with `follow` also future ones."""
+    begin = split_cursor(since or START, session.settings.shards)
     followers = [
         EventFollower(shard.ledger, shard.settings, CommandReader(shard), places_of(place, topics))
         for shard, place in zip(session.shards, begin, strict=True)
     ]
     together = ShardedFollower(followers, begin)
-    if limit is None:
-        with suppress(KeyboardInterrupt):
-            for event in filter(wanted.matches, together.follow_sync()):
-                _print(session, [event])
+    if not follow:
+        _show_past(session, list(_last(_past_of_shards(followers, together), wanted, limit)))
         return
-    found: list[Event | Missed] = []
+    with suppress(KeyboardInterrupt):
+        if not since:
+            _print(session, _last(_past_of_shards(followers, together, watch=True), wanted, limit))
+        for event in filter(wanted.matches, together.follow_sync()):
+            _print(session, [event])
+
+
+def _past_of_shards(
+    followers: Sequence[EventFollower], together: ShardedFollower, *, watch: bool = False
+) -> Iterator[Event | Missed]:
+    """Yield the stored events of all shards by their time. `watch`: leave the mark of a reader first."""
+    found: list[tuple[int, Event | Missed]] = []
     for shard, follower in enumerate(followers):
         try:
-            found += [together.placed(shard, event) for event in _past(follower)]
+            if watch:
+                run_sync(follower.watch())
+            found += [(shard, event) for event in _past(follower)]
         except StoreError as error:
             click.echo(f"rl: shard {shard} was left out: {error}", err=True)
-    found.sort(key=lambda event: getattr(event, "at_us", 0))
-    _show_past(session, list(_last(found, wanted, limit)))
+    for shard, event in sorted(found, key=lambda pair: getattr(pair[1], "at_us", 0)):
+        yield together.placed(shard, event)
 
 
 def _past(follower: EventFollower) -> Iterator[Event | Missed]:

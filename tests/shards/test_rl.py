@@ -172,6 +172,8 @@ def test_the_doctor_warns_if_one_lost_master_would_stop_all_shards(boot: Boot, n
     node.command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
     wait_until(lambda: b"cluster_state:ok" in node.command("CLUSTER", "INFO"), 30)
     settings = Settings(redis_url=f"redis+cluster://127.0.0.1:{node.port}", namespace=namespace, shards=2)
+    places = [each["place"] for each in document(run_with(settings, "shards", "--json"))["shards"]]
+    assert places == [f"127.0.0.1:{node.port}"] * 2
     assert run_with(settings, "doctor").output.count("cluster-require-full-coverage is yes") == 2
     node.command("CONFIG", "SET", "cluster-require-full-coverage", "no")
     assert "cluster-require-full-coverage" not in run_with(settings, "doctor").output

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -14,10 +15,13 @@ from relier.cli.shards.change import ended_in, left_in, settings_after, write_ma
 from relier.cli.shards.check import Misplaced, leftovers, misplaced
 from relier.cli.shards.routes import once, routed
 from relier.cli.table import print_table
-from relier.errors import StoreError
+from relier.errors import RelierError, StoreError
 from relier.ledger.pages import read_stats
+from relier.settings import Settings
 from relier.settings.shards import MOST_SHARDS
 from relier.states import State
+from relier.store.connect.address import target_of
+from relier.store.connect.one_server import OneServer
 from relier.submit.client import place_of
 
 SHOWN = 10
@@ -48,13 +52,21 @@ class ShardState:
     error: str = ""
 
 
+def _where(settings: Settings) -> str:
+    """Return the store of a shard: its URL or, behind Sentinel and in a cluster, the server that is its master now."""
+    if target_of(settings).kind in {"sentinel", "cluster"}:
+        with suppress(RelierError), OneServer.master_of(settings) as master:
+            return str(master.address)
+    return place_of(settings).partition(" at ")[2]
+
+
 def sessions_of(session: Session) -> list[Session]:
     """Return the sessions of all shards, or this one if the namespace has no others."""
     return session.shards if session.is_sharded else [session]
 
 
 def look(session: Session) -> ShardState:
-    number, place = session.settings.shard or 0, place_of(session.settings)
+    number, place = session.settings.shard or 0, _where(session.settings)
     try:
         stats = read_stats(session.run, session.ledger)
     except StoreError as error:
@@ -94,7 +106,7 @@ def list_command(session: Session) -> Exit:
 def _row(found: ShardState) -> tuple[str, ...]:
     numbers = (found.workers, found.queued, found.running, found.scheduled, found.dead)
     shown = [f"{number:,}" if found.answers else "?" for number in numbers]
-    return (str(found.shard), "yes" if found.answers else "NO", *shown, found.place.partition(" at ")[2])
+    return (str(found.shard), "yes" if found.answers else "NO", *shown, found.place)
 
 
 @shards.command("check")

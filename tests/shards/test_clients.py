@@ -292,6 +292,23 @@ def test_an_unreachable_root_does_not_stop_the_other_shards(boot: Boot, namespac
         client.close()
 
 
+def test_an_emptied_server_gets_its_marks_again(boot: Boot, namespace: str) -> None:
+    server = boot()
+    settings = Settings(redis_url=server.url, namespace=namespace, shards=2)
+    client = Client(settings)
+    use_client(client)
+    try:
+        jobs.add.push_many([(n,) for n in range(20)])
+        server.command("FLUSHALL")
+        jobs.add.push_many([(n,) for n in range(20)])
+        for number in (ROOT, 0, 1):
+            mark = server.command("HGET", f"{Ledger(settings.of_shard(number)).prefix}meta", "born")
+            assert shards_in_mark(mark.decode()) == 2
+    finally:
+        use_client(None)
+        client.close()
+
+
 def test_what_does_not_support_shards_says_so(sharded: Settings) -> None:
     with pytest.raises(ShardsError, match="does not support RELIER_SHARDS yet: it would use the namespace"):
         Ledger(sharded)

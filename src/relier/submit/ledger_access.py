@@ -170,6 +170,8 @@ class LedgerAccess(Generic[C]):
     async def _reopen(self) -> None:
         """Open the namespace again, because the store's birth mark differs from the one that this process remembers."""
         self._namespace.opened = False
+        if self._namespace.root is not None:
+            self._namespace.root.done = False  # the root may have been on the same server
         with contextlib.suppress(RelierError):  # the next call tries again
             await self.open()
 

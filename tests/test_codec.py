@@ -423,7 +423,10 @@ def test_a_deep_stack_raises_no_recursion_error() -> None:
 @pytest.mark.parametrize(
     ("raw", "message"),
     [
-        (b"", "the value cannot be read: Input data was truncated; it was not written by Relier"),
+        (
+            b"",
+            "the value cannot be read: Input data was truncated; its bytes were changed, or another program wrote them",
+        ),
         (b"{", "truncated"),
         (b"[1] 2", "trailing characters"),
         (b'"\xff"', "cannot be read"),

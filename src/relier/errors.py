@@ -1,23 +1,23 @@
 """All errors that Relier raises.
 
 RelierError
-├── ConfigurationError              settings, URL or server are unusable; raised at start
+├── ConfigurationError              settings, URL or server cannot be used; mostly raised at start
 │   ├── OutboxDatabaseError         the database of an outbox refuses a relay: credentials, rights, tables
 │   ├── ScheduleDefinitionError     a schedule's times, options or arguments are invalid
 │   ├── ShardsError                 RELIER_SHARDS differs from the namespace's, or something does not support shards
 │   └── LayoutError                 the namespace was written in a different layout
-├── StoreError                      the store failed; no call was applied in part
+├── StoreError                      the store failed; a call either ran fully or not at all
 │   ├── StoreUnavailableError       an outage; the same call may succeed later
-│   │   ├── RedisConnectionError    no answer within the deadline; the call may or may not have run
-│   │   │   └── StoreNotReadyError  the store did not become ready in time; the call did not run
+│   │   ├── RedisConnectionError    the store could not be reached within the deadline
+│   │   │   └── StoreNotReadyError  the store answered, but was not ready in time; the call did not run
 │   │   ├── StoreFullError          OOM: the store is at maxmemory
 │   │   ├── StoreDiskError          MISCONF: the store cannot persist
 │   │   ├── StoreReadOnlyError      only a replica answers
-│   │   └── StoreSetupError         credentials, ACL or server settings forbid it (also a ConfigurationError)
+│   │   └── StoreSetupError         credentials, ACL or server settings forbid the call (also a ConfigurationError)
 │   └── StoreReplyError             an unexpected reply, or a script error
-├── IndeterminateError              it ran, but its durability was not confirmed
-│   ├── PushIndeterminate           push the same id again: always safe
-│   └── CommitIndeterminate         commit the same lease again: always safe
+├── IndeterminateError              the change was written, but its durability was not confirmed
+│   ├── PushIndeterminate           push again under the same id: always safe
+│   └── CommitIndeterminate         commit the same attempt again: always safe
 ├── AdmissionRejectedError          over a limit; carries retry_after
 ├── IdempotencyInFlightError        work with the same key is in progress
 │   └── TaskInFlightError           on_duplicate="raise": a task with the same key has not ended
@@ -30,7 +30,7 @@ RelierError
 ├── SchemaMigrationError            a payload of an older schema version cannot be migrated
 ├── CheckpointTooLargeError         too large for the record, and RELIER_CHECKPOINT_DIR is not set
 ├── CheckpointStoreError            RELIER_CHECKPOINT_DIR cannot be written or read
-├── StepJournalError                two branches used one step name, or the steps changed since
+├── StepJournalError                two branches used one step name, or the steps differ from the earlier attempt's
 ├── NotAwaitedError                 ctx.step or ctx.set_partial was called without `await`, or in a `def`
 ├── OutsideTransactionError         push_in: no transaction is open for the row
 ├── ExactlyOnceError                ctx.exactly_once: the block's mark and effects did not commit together
@@ -41,7 +41,7 @@ RelierError
 ├── HardTimeoutError                the task exceeded its hard timeout
 ├── ResultTimeoutError              the task had not ended when `result(timeout=…)` gave up
 ├── TaskDeadError                   result(): the task is dead; carries reason, message and traceback
-│   └── MaxResurrectionsExceededError   too many processes died while they ran it
+│   └── MaxResurrectionsExceededError   too many processes died while they ran the task
 ├── TaskCancelledError              result(): the task was cancelled
 │   └── WorkflowCancelledError      result(): the workflow was cancelled as a whole
 ├── WorkflowFailedError             result(): a task of the workflow failed; carries its id
@@ -51,7 +51,7 @@ RelierError
     ├── ScheduleNotFoundError       no schedule with this name
     ├── ScheduleConflictError       another origin declared the schedule, or it changed while it was edited
     ├── BatchNotFoundError          no batch with this id
-    ├── BatchClosedError            the batch takes no more tasks: sealed, ended, cancelled or abandoned
+    ├── BatchClosedError            the batch does not accept this task: sealed, ended, cancelled or abandoned
     ├── LeaseLostError              the attempt no longer holds its task, or a lock was lost
     ├── IllegalMoveError            the record's state does not allow the move
     ├── VersionConflictError        the record changed since it was read
@@ -109,7 +109,8 @@ class StoreUnavailableError(StoreError):
 
 
 class RedisConnectionError(StoreUnavailableError):
-    """No answer within the deadline. The call may have run; every move is safe to repeat."""
+    """The store could not be reached, or did not answer, within the deadline. The call may have run, except where a
+    subclass says otherwise. Every move is safe to repeat."""
 
 
 class StoreNotReadyError(RedisConnectionError):
@@ -140,7 +141,7 @@ class StoreReplyError(StoreError):
 
 
 class IndeterminateError(RelierError):
-    """The move ran, but its durability was not confirmed in time. Repeat it: that is safe."""
+    """The ledger made the change, but its durability was not confirmed in time. Repeat the call: that is safe."""
 
 
 class PushIndeterminate(IndeterminateError):
@@ -159,7 +160,7 @@ class PushIndeterminate(IndeterminateError):
 
 
 class CommitIndeterminate(IndeterminateError):
-    """The commit was written, but its durability was not confirmed. Commit the same lease again."""
+    """The commit was written, but its durability was not confirmed. Commit the same attempt again: that is safe."""
 
 
 class AdmissionRejectedError(RelierError):
@@ -235,7 +236,8 @@ class CheckpointStoreError(RelierError):
 
 
 class StepJournalError(RelierError):
-    """Two branches of one attempt used the same step name, or the steps differ from those in the journal."""
+    """Two branches of one attempt used the same step name, or the steps differ from those that an earlier
+    attempt recorded."""
 
 
 class NotAwaitedError(RelierError):

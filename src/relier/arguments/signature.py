@@ -288,5 +288,6 @@ def call_in(body: Any) -> tuple[list[Any], dict[str, Any]]:
         case [list() as args, dict() as kwargs] if all(isinstance(key, str) for key in kwargs):
             return args, kwargs
     raise PayloadEncodingError(
-        "the payload is not a call, [[arguments…], {keyword: argument…}]; it was not written by Relier"
+        "the payload is not a call, [[arguments…], {keyword: argument…}]; another program wrote it, or its bytes were "
+        "changed; push the task again"
     )

@@ -66,8 +66,8 @@ class Adoption:
         self._patterns = ("*",) if adopt is True else tuple(adopt or ())
         if isinstance(adopt, str) or not all(isinstance(pattern, str) and pattern for pattern in self._patterns):
             raise ConfigurationError(
-                f"install cannot use adopt={adopt!r}: pass True or a list of task names, in which * matches anything: "
-                f"['proj.billing.*']"
+                f"install(adopt=…) takes True or a list of task names, in which * matches anything, not {adopt!r}; "
+                f"write, for example, install(app, adopt=['proj.billing.*'])"
             )
 
     def covers(self, name: str) -> bool:

@@ -11,8 +11,11 @@ from relier.ledger.stats import Stats
 
 @dataclass(frozen=True, slots=True)
 class NodeStatus:
-    """One node. `queues` is None if it did not report any. `takes_orders`: False for a release without orders.
-    `supervisor`: process id of the parent that starts it again whenever it ends, or 0."""
+    """Describe one node. `queues` is None if the node did not report any queues.
+
+    `takes_orders` is False if the node runs an older release, which does not read orders. `supervisor` is the process
+    id of the parent that replaces the node whenever the node ends, or 0 if there is no such parent.
+    """
 
     node_id: str
     role: str

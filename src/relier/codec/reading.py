@@ -31,7 +31,10 @@ def decode(raw: bytes, what: str = "the value") -> Any:
     except PayloadEncodingError as error:
         raise PayloadEncodingError(f"{what} cannot be read: {error}") from error
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
-        raise PayloadEncodingError(f"{what} cannot be read: {error}; it was not written by Relier") from error
+        raise PayloadEncodingError(
+            f"{what} cannot be read: {error}; its bytes were changed, or another program wrote them; restore or "
+            f"discard them"
+        ) from error
 
 
 def unpack(value: Any) -> Any:

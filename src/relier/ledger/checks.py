@@ -154,7 +154,7 @@ def check_replacement(lease: Lease, task: Submission, max_payload_bytes: int) ->
     if task.id != lease.task_id:
         raise InvalidSubmissionError(
             f"task {lease.task_id} cannot be replaced by a task with a different id, {task.id!r:.60}; nothing was "
-            f"written"
+            f"written; use the id {lease.task_id}"
         )
     for what in ("key", "nonce", "eta_ms", "delay_ms", "expires_at_ms", "expires_in_ms"):
         if getattr(task, what):

@@ -1,13 +1,16 @@
-"""Save a task's progress, under its fence: `ctx.set_partial(value)`, and `ctx.partial_result` after a revival.
+"""Save a task's progress with `ctx.set_partial(value)`. The next attempt reads it as `ctx.partial_result`.
 
-A checkpoint is stored alongside the record, compressed, up to RELIER_CHECKPOINT_MAX_INLINE_BYTES. A larger one goes to
-a file in RELIER_CHECKPOINT_DIR (a folder all workers share, or any fsspec URL such as s3://…), and the record keeps the
-file's name and digest. Files are named by store, task, fence and number, and written atomically. They are kept until
-the record that names them is gone, because a replay resumes from them.
+The ledger accepts a checkpoint only from the attempt with the current fence.
 
-The first byte says what follows: `j` JSON, `z` compressed JSON, `f` the name of a file that holds one of the other two.
-If the namespace has encryption keys, the JSON forms are encrypted (keyring.py). The name of a file stays plain, so that
-cleaning up needs no keys.
+A checkpoint is compressed. If the compressed value has at most RELIER_CHECKPOINT_MAX_INLINE_BYTES, it is stored
+alongside the task's record. A larger value goes to a file in RELIER_CHECKPOINT_DIR (a folder that all workers share, or
+any fsspec URL such as s3://…), and the ledger keeps the file's name and digest. The path of a file consists of the
+store's birth mark, the task's id, the fence and the number of the checkpoint. Files are written atomically. A file is
+kept until the record that names the file is gone, because a replay resumes from the checkpoint.
+
+The first byte of a checkpoint says how the rest is stored: `j` as JSON, `z` as compressed JSON, `f` in a file, whose
+name and digest follow. The content of that file begins with `j` or `z`. If the namespace has encryption keys, the `j`
+and `z` forms are encrypted (keyring.py). The name of a file is never encrypted, so that cleaning up needs no keys.
 """
 
 from __future__ import annotations

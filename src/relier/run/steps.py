@@ -43,7 +43,7 @@ class Progress(Enum):
 
 @dataclass(slots=True)
 class Step:
-    """Represent one step of this attempt, that is, one use of a name."""
+    """Represent one step of this attempt: the `use`-th call of `ctx.step` with this name."""
 
     name: str
     use: int

@@ -80,9 +80,10 @@ class ScheduleOperations:
         await self._changes.remove(name)
 
     async def run_now(self, name: str) -> str:
-        """Submit the schedule's task once, under a new id.
+        """Submit the schedule's task once, under a new id, and return that id.
 
-        Return that id or, for a duplicate, the id of the first task.
+        If the task is idempotent and another task already holds the same idempotency key, submit nothing and return
+        the id of that other task.
         """
         stored, now_ms = await self._changes.existing(name)
         if stored.group != NATIVE:

@@ -79,7 +79,7 @@ class AsyncConnection(asyncio.Protocol):
     def start(self, request: bytes, replies: int, seconds: float, done: Done) -> None:
         """Start an exchange without a coroutine. `done` is called once, with the replies or the error."""
         if self._transport is None:
-            done(AttemptError("the connection was lost before the request", sent=False))
+            done(AttemptError("the connection was lost before the call was sent", sent=False))
             return
         self._done = done
         self._replies, self._expected = [], replies

@@ -54,7 +54,7 @@ class SyncConnection:
 
     async def exchange(self, request: bytes, replies: int, seconds: float) -> list[Any]:
         if self._socket is None:
-            raise AttemptError("the connection was lost before the request", sent=False)
+            raise AttemptError("the connection was lost before the call was sent", sent=False)
         try:
             return self._exchange(self._socket, request, replies, seconds)
         except BaseException as error:

@@ -1,9 +1,9 @@
 """Plan a `push_many`, without IO: decide what to submit next, and collect the answers.
 
-A bulk of any length is pushed in bounded pieces. Every call is checked and counted against the limits before the first
-one is sent, so a mistake in the last call means that nothing is pushed. The check keeps only the first 8 MiB of encoded
-submissions. The others are encoded again when their piece is sent, so memory grows with the calls and the
-receipts, not with the payloads.
+A bulk is the calls of one `push_many`. A bulk of any length is pushed in bounded pieces. Every call is checked and
+counted against the limits before the first call is sent, so a mistake in the last call means that nothing is pushed.
+The check keeps only the first 8 MiB of encoded submissions. The others are encoded again
+when their piece is sent, so memory grows with the calls and the receipts, not with the payloads.
 
 A bulk is admitted or refused as a whole. Chunks are submitted one by one. The first chunk that contains a new task is
 charged for itself and for all later chunks, which are then submitted without being charged again.
@@ -68,8 +68,9 @@ class Bulk:
     ) -> None:
         if push.task_id is not None or push.idempotency_key is not None:
             raise ConfigurationError(
-                "task_id and idempotency_key name one task, but push_many makes many; nothing was pushed; pass the ids "
-                "as push_many(calls, task_ids=[…]), one for each call"
+                "task_id and idempotency_key are for one task, but push_many pushes one task for each call; nothing "
+                "was pushed; pass ids as push_many(calls, task_ids=[…]), one for each call; for keys, declare the task "
+                "with @rl_task(idempotency_key=…), which builds a key from the arguments of each call"
             )
         self.level = level_of(task, push, client)
         self._task = task

@@ -187,7 +187,7 @@ class Client:
     def asubmit_all(
         self, chunks: Sequence[Sequence[Submission]], admission: Admission | None, level: Durability
     ) -> Coroutine[Any, Any, Answers]:
-        """Submit chunks of a bulk. Return an answer for each, with the store's errors as values."""
+        """Submit several chunks of tasks. Return, for each chunk, the accepted tasks or the error of the store."""
         return self.awaiting.submit_all(chunks, admission, level)
 
     def submit_all(

@@ -188,7 +188,7 @@ class LedgerAccess(Generic[C]):
     async def submit_all(
         self, chunks: Sequence[Sequence[Submission]], admission: Admission | None, level: Durability
     ) -> Answers:
-        """Submit chunks of a bulk. Return an answer for each, with the store's errors as values."""
+        """Submit several chunks of tasks. Return, for each chunk, the accepted tasks or the error of the store."""
         attempt = pushing_attempt.get()
         if attempt is None:
             return await self._submit_all(chunks, admission, level)

@@ -37,9 +37,10 @@ def misplaced(session: Session) -> Iterator[Misplaced]:
 
 
 def leftovers(session: Session) -> list[str]:
-    """Return the namespaces with this name that hold tasks, schedules or nodes, and are no shard now.
+    """Return the namespaces that hold data of this application but belong to an earlier number of shards.
 
-    They are searched on the servers of the present shards.
+    These are the namespaces `<name>` and `<name><number>` that hold tasks, schedules or nodes and are not among the
+    shards that RELIER_SHARDS describes now. Only the servers of the current shards are searched.
     """
     whole = session.settings.whole
     present = {whole.of_shard(number).namespace for number in range(whole.shards)}

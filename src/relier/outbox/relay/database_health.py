@@ -115,7 +115,11 @@ class DatabaseHealth:
             self._checked_at = now
 
     def watch(self) -> None:
-        """Notice a database that does not answer. The relay's own thread waits for it, so another thread calls this."""
+        """Report the database as unreachable if a transaction has been in progress for `SILENT_S`.
+
+        The relay's own thread blocks in that transaction and cannot notice the silence, so call this from another
+        thread.
+        """
         began_at = self._database.began_at
         silent = 0.0 if began_at is None else self._clock() - began_at
         if silent >= SILENT_S:

@@ -280,7 +280,7 @@ def innermost(session: Session) -> SessionTransaction | None:
 
 
 def outermost(transaction: SessionTransaction) -> SessionTransaction:
-    """Return the transaction around all savepoints that a transaction or savepoint is in."""
+    """Return the transaction that contains a savepoint, at any depth. For a transaction, return the transaction."""
     while transaction.parent is not None:
         transaction = transaction.parent
     return transaction

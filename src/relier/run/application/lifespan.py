@@ -39,8 +39,8 @@ def lifespan(function: F) -> F:
     _check(function, "@lifespan")
     if _declared is not None and _name(_declared) != _name(function):
         raise ConfigurationError(
-            f"{_name(function)} and {_name(_declared)} are both declared as the lifespan, but a process has one; call "
-            f"one from the other with `async with`"
+            f"{_name(function)} and {_name(_declared)} are both declared as the lifespan, but a process has one; "
+            f"declare only one, and enter the other inside it with `async with`"
         )
     _declared = function
     return function

@@ -62,7 +62,7 @@ class IsolatedProcess:
 
     @classmethod
     async def start(cls, modules: tuple[str, ...], settings: Settings, origin: Origin | None = None) -> IsolatedProcess:
-        """Start a process, and return once it has imported the tasks and waits for its first order."""
+        """Start a process. Return once the process has imported the tasks and can be given its first attempt."""
         ours, theirs = socket.socketpair()
         reader, writer = await asyncio.open_connection(sock=ours)
         with theirs:
@@ -92,7 +92,7 @@ class IsolatedProcess:
                 ready = await self._next_message(Ready)
         except TimeoutError:
             raise WorkerInitializationError(
-                f"an isolated process did not import its modules within {START_S:g} s; a module may be waiting for a "
+                f"an isolated process did not import its modules within {START_S:g} s; a module may be waiting for an "
                 f"unreachable service; connect when the service is used, not on import"
             ) from None
         if ready is None:

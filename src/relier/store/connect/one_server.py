@@ -29,7 +29,10 @@ LONGEST_LINE = 256  # bytes: the server announces a snapshot, or refuses it, in 
 
 
 class OneServer:
-    """Run commands on one server. Close it after use: behind `embedded://` it counts as a client."""
+    """Run commands on one server.
+
+    Close the connection after use: an embedded server does not stop while it has clients, and this object is one.
+    """
 
     def __init__(self, settings: Settings, address: Address, resolver: Resolver | None = None) -> None:
         self.address = address

@@ -24,7 +24,7 @@ from relier.ledger.records import Task
 @with_session
 @routed(to_task())
 def inspect(session: Session, task_id: str) -> Exit:
-    """Show one task: options, counts, payload and history."""
+    """Show one task: its state, queue, attempts, payload and history."""
     task_id = full_id(session, task_id)
     try:
         task, around = look(session, task_id)

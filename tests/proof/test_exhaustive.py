@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from proof.exhaustive import Search
 from proof.exhaustive_timetables import TableSearch
 from proof.mutants.batches import EndsTooEarly, SweptUncounted, ThenDespiteFailure
 from proof.mutants.timetables import EditDropsDue, FiresAgain
+
+pytestmark = pytest.mark.timeout(600)  # seconds of computing, and other processes may compute meanwhile
 
 
 def test_every_interleaving_of_two_workers_holds() -> None:

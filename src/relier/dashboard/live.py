@@ -17,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.websockets import WebSocket
 
+from relier import background
 from relier.cli.commands.events import EventFilter, as_dict
 from relier.dashboard.query import Query
 from relier.dashboard.security.access import DashboardUser, user_of
@@ -123,8 +124,9 @@ async def socket(connection: WebSocket) -> None:
         await connection.close(BROKEN, _reason(error))
         return
     await connection.accept()
-    sending = asyncio.create_task(_send_all(connection, _found(dashboard.session, follower, wanted)))
-    leaving = asyncio.create_task(_wait_for_end(connection))
+    loop = asyncio.get_running_loop()
+    sending = background.start(loop, _send_all(connection, _found(dashboard.session, follower, wanted)))
+    leaving = background.start(loop, _wait_for_end(connection))
     try:
         await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
         failed = sending.exception() if sending.done() else None

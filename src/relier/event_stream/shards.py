@@ -11,9 +11,11 @@ import queue
 import re
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from functools import partial
 
 from msgspec.structs import replace
 
+from relier import background
 from relier.errors import InvalidSubmissionError, RelierError, StoreUnavailableError
 from relier.event_stream.cursor import NOW, START
 from relier.event_stream.follower import EventFollower
@@ -47,7 +49,8 @@ class ShardedFollower:
 
     async def follow(self) -> AsyncIterator[Event | Missed]:
         """Yield events on an event loop."""
-        reading = {asyncio.ensure_future(self._more(shard)): shard for shard in range(len(self._followers))}
+        start = partial(background.start, asyncio.get_running_loop())
+        reading = {start(self._more(shard)): shard for shard in range(len(self._followers))}
         try:
             while True:
                 done, _ = await asyncio.wait(reading, return_when=asyncio.FIRST_COMPLETED)
@@ -55,7 +58,7 @@ class ShardedFollower:
                     shard = reading.pop(task)
                     for event in task.result():
                         yield self.placed(shard, event)
-                    reading[asyncio.ensure_future(self._more(shard))] = shard
+                    reading[start(self._more(shard))] = shard
         finally:
             for task in reading:
                 task.cancel()

@@ -1,7 +1,7 @@
 -- Reads what the ledger knows about some nodes, in the form of stats.lua. Reads only.
 -- ARGV: node id, …
 -- returns: {{node id, lease left (ms), owned, about, beat, polled, registered, role, report, orders}, …}, without nodes that are gone
--- use: time record clock
+-- use: record clock
 local ledger_now = read_clock(CLOCK)
 local helpers_now = read_clock(HELPER_CLOCK)
 local found = {}

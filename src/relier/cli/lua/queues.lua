@@ -3,7 +3,7 @@
 -- returns: {{queue, ready, revived among them, oldest arrival (ms, '' none), paused, pause version, held back by limits}, …}
 -- The oldest arrival is taken from the tasks that are read or, with 0, from the order of the next task alone. That is its arrival,
 -- unless it has a priority: each step of priority makes it a minute earlier. 250 queues take about a millisecond with 0.
--- use: time record spec
+-- use: record spec
 local deep, names = tonumber(ARGV[1]), {}
 for i = 2, #ARGV do names[i - 1] = ARGV[i] end
 local pauses, waiting = redis.call('HMGET', PAUSES, unpack(names)), redis.call('HMGET', WAITING, unpack(names))

@@ -13,7 +13,6 @@ from proof.mutants.settling import FenceAtMost, FenceNotChecked
 from proof.simulator.profiles import BY_NAME
 from relier.ledger.ledger import load_scripts
 
-
 NAMES = load_scripts().names()
 pytestmark = pytest.mark.timeout(600)  # seconds of computing, and other processes may compute meanwhile
 

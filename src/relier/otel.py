@@ -68,7 +68,7 @@ def use_tracing() -> None:
 
 
 async def push_span(call_next: Callable[[Push], Coroutine[Any, Any, list[Any]]], push: Push) -> list[Any]:
-    """Wrap a push in a span. The tasks of a bulk share it."""
+    """Wrap a push in a span. All tasks of a bulk push share one span."""
     queue = push.options.queue or push.task.options.queue
     attributes = _about("send", "push", push.task.name, queue)
     if len(push.calls) != 1:
@@ -116,7 +116,7 @@ def _drops_unsampled(provider: TracerProvider) -> bool:
 def _unsampled(carried: str) -> Context:
     """Return the context of a trace that was sampled out.
 
-    Most traces of a busy application are sampled out, so their contexts are cached. Tasks of a bulk share a trace.
+    Most traces of a busy application are sampled out, so their contexts are cached. Tasks of a bulk push share one.
     """
     return _context_of(traces.headers_of(carried))
 

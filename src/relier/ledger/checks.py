@@ -68,7 +68,8 @@ def check_submission(task: Submission, max_payload_bytes: int, *, joins: bool = 
     check_word("the task id", task.id)
     if task.join is not None and not joins:
         raise InvalidSubmissionError(
-            f"task {task.id} has a join, but only follow-ups of a commit or a bury may have one; nothing was written"
+            f"task {task.id} has a join, but only a follow-up, which a commit or a burial submits, may have a join; "
+            f"nothing was written; submit the task without the join"
         )
     check_name("the task name", task.name)
     check_name("the queue", task.queue)

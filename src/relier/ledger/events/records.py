@@ -13,34 +13,35 @@ TOPICS: tuple[Topic, ...] = get_args(Topic)
 KINDS: dict[Topic, dict[str, str]] = {
     "tasks": {
         "scheduled": "The task waits until it is due.",
-        "queued": "The task waits in its queue: pushed, retried, released, revived, replayed, or now due.",
-        "running": "A worker has claimed it.",
+        "queued": "The task waits in its queue: pushed, retried, handed back, put back, revived, replayed, or due now.",
+        "running": "A worker has claimed the task.",
         "done": "The result of the task is stored.",
         "dead": "The task is a dead letter; `reason` says why.",
-        "cancelled": "The task will not run; `reason` says why.",
+        "cancelled": "The task was cancelled, before it started or while it ran; `reason` says why.",
         "cancel_requested": "The worker was asked to stop the task.",
-        "removed": "The record is gone: its retention is over, or an operator deleted it.",
+        "removed": "The record of the task is gone: its retention is over, or an operator deleted it.",
     },
     "batches": {
-        "open": "The batch was created, and takes more tasks.",
-        "sealed": "The batch takes no more tasks; with the reason `replay`, a dead member runs again.",
+        "open": "The batch was created, and its producer can add tasks.",
+        "sealed": "The producer has added all tasks; only running members can add more. With the reason `replay`: the batch "
+        "had ended, and a dead member was replayed.",
         "cancelled": "Tasks of the batch that wait are cancelled. Workers are asked to stop the others.",
         "abandoned": "The producer stopped before it had added all tasks.",
-        "ended": "All members have ended; `reason` is how.",
+        "ended": "All members have ended; `reason` is `done`, `dead` or `cancelled`.",
         "removed": "The record of the batch is gone.",
     },
     "schedules": {
         "created": "The schedule exists now.",
         "changed": "The definition of the schedule changed.",
         "paused": "The schedule does not fire until it is resumed.",
-        "disabled": "The code that declared it no longer does.",
+        "disabled": "The code that declared the schedule no longer declares it.",
         "resumed": "The schedule fires again.",
         "ended": "The schedule has no further times.",
         "removed": "The schedule is gone.",
         "fired": "The schedule pushed a task, whose id is in `name`; `reason` is the intended time.",
-        "duplicate": "The task of this time exists already.",
-        "skipped_overlap": "The task before it, whose id is in `name`, has not ended.",
-        "missed": "The schedule skipped times that had passed; `reason` is how many.",
+        "duplicate": "No task was pushed, because the task exists already; its id is in `name`.",
+        "skipped_overlap": "No task was pushed, because the previous one, whose id is in `name`, has not ended.",
+        "missed": "The schedule skipped times that had passed; `reason` is the number of these times.",
     },
     "cluster": {
         "registered": "A worker or another node has started.",
@@ -48,8 +49,8 @@ KINDS: dict[Topic, dict[str, str]] = {
         "lost": "The lease of a node ran out, or its parent saw it die.",
         "paused": "Workers claim no tasks from this queue.",
         "resumed": "Workers claim tasks from this queue again.",
-        "limit_set": "An operator changed a limit; `reason` has the numbers.",
-        "limit_cleared": "The numbers of the tasks hold again.",
+        "limit_set": "An operator changed a limit; `reason` has the new numbers.",
+        "limit_cleared": "An operator withdrew a changed limit; the numbers in the code apply again.",
     },
 }
 
@@ -57,8 +58,9 @@ KINDS: dict[Topic, dict[str, str]] = {
 class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One change, as the script that made it reported it.
 
-    `kind` is what happened: for a task its new state, `cancel_requested` or `removed`. `id` is what changed: a task, a
-    batch, a schedule by its name, a worker, a queue or a limit. Pass `cursor` as `since` to continue after this event.
+    `kind` says what happened: for a task its new state, `cancel_requested` or `removed`. `id` says what changed: the id
+    of a task, batch or node, or the name of a schedule, queue or limit. Pass `cursor` as `since` to continue after this
+    event.
     """
 
     topic: Topic
@@ -68,11 +70,11 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     at_us: int  # the store's clock
     number: int  # changes are numbered per topic, without gaps
     cursor: str
-    name: str = ""  # of the task or the batch; for a firing, the id of its task
+    name: str = ""  # of the task or the batch; of a schedule that was due: the id of a task
     queue: str = ""
-    old_state: str = ""  # empty: it is new
-    new_state: str = ""  # empty: it is removed
-    version: int = 0
+    old_state: str = ""  # empty: did not exist before
+    new_state: str = ""  # empty: no longer exists
+    version: int = 0  # grows with every change of the record
     attempt: int = 0
     fence: str = ""
     worker_id: str = ""  # of the attempt that begins or ends
@@ -87,8 +89,9 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Missed(msgspec.Struct, frozen=True, kw_only=True):
     """Some events of a topic cannot be delivered: read the state of what you follow, then continue.
 
-    `count`: how many changes, None if unknown. `why`: `trimmed` (they were older than what is kept), `replaced` (the
-    store was emptied or rolled back) or `unwatched` (no reader had left its mark, so they were not written).
+    `count` is the number of changes whose events are missing, or None if the number is unknown. `why` says why they are
+    missing. `trimmed`: they were older than the events that are kept. `replaced`: the store was emptied or rolled back.
+    `unwatched`: with RELIER_EVENTS=watched, events are written only while somebody reads them, and nobody did.
     """
 
     topic: Topic

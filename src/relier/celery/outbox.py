@@ -253,7 +253,7 @@ def shorten_expiration(message: Message, age_ms: int) -> Message:
 
 
 def broker_target(app: str, send_timeout: float) -> BrokerTarget:
-    """Return the target for `--celery-app`."""
+    """Return the target that publishes rows to the broker of a Celery app (`--celery-app`)."""
     return BrokerTarget(app_named(app), send_timeout)
 
 

@@ -104,7 +104,7 @@ def with_outbox_rows(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _is_of_database(error: Exception) -> bool:
-    """Return whether the database raised this. SQLAlchemy does not wrap asyncpg's connection errors."""
+    """Return whether an error comes from the database. SQLAlchemy does not wrap asyncpg's connection errors."""
     return type(error).__module__.partition(".")[0] in ("sqlalchemy", "asyncpg") or isinstance(error, OSError)
 
 

@@ -96,7 +96,7 @@ class HookRunner:
         self.running: set[asyncio.Task[None]] = set()
 
     def start(self, hook: EventHook, event: TaskEvent) -> None:
-        """Start a hook. Drop it if too many wait: a slow hook must not fill the worker's memory."""
+        """Call a hook in the background. Drop the call if too many calls wait, because they would fill the memory."""
         if len(self.running) >= MOST_WAITING:
             if not self._dropping:
                 log.error("hooks are too slow, events are dropped: waiting=%d hook=%s", MOST_WAITING, _name_of(hook))

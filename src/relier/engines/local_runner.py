@@ -26,7 +26,7 @@ log = logging.getLogger("relier.worker")
 class LocalRunner:
     """Run up to `concurrency` attempts at once. `modules` are the modules that isolated processes import.
 
-    `threads` run the bodies of `def` tasks.
+    `threads` is the pool in which the bodies of `def` tasks run.
     """
 
     def __init__(

@@ -45,7 +45,7 @@ def anyone(request: Request, task_id: str) -> bool:  # noqa: ARG001 - the form o
 
 
 async def is_allowed(may_use: MayUse, request: Request, task_id: str) -> bool:
-    """Return what the check says, whether it is a function or a coroutine function."""
+    """Return whether `may_use` allows the request to use the task. `may_use` may be a coroutine function."""
     allowed = may_use(request, task_id)
     return bool(await allowed if inspect.isawaitable(allowed) else allowed)
 

@@ -136,7 +136,7 @@ def check_member(task: Submission) -> None:
 
 
 def check_follow_up(task: Submission, max_payload_bytes: int) -> None:
-    """Check a task that is submitted when another task ends, and that may wait for parts."""
+    """Check a follow-up: a task that is submitted when another task ends. It may have a join."""
     check_submission(task, max_payload_bytes, joins=True)
     if task.join is None:
         return
@@ -145,7 +145,7 @@ def check_follow_up(task: Submission, max_payload_bytes: int) -> None:
     if task.key or task.nonce or not (task.eta_ms or task.delay_ms):
         raise InvalidSubmissionError(
             f"join {task.id} needs an eta or a delay, which is its deadline, and can have neither key nor nonce; "
-            f"nothing was written"
+            f"nothing was written; set the eta or the delay, and leave key and nonce unset"
         )
 
 

@@ -22,7 +22,7 @@ CHECK_S = 1.0
 
 
 def notifier_for(health: HealthSource, environment: Mapping[str, str] = os.environ) -> SystemdNotifier | None:
-    """Return a notifier if systemd started this process and waits for reports."""
+    """Return a notifier if systemd started this process and expects reports from it, otherwise None."""
     address = environment.get("NOTIFY_SOCKET", "")
     if not address.startswith(("/", "@")):
         return None

@@ -43,7 +43,7 @@ NO_SECRET = Secret()
 
 
 class WrongValueError(ValueError):
-    """A value does not fit its setting. The message does not contain the value, which may be a secret."""
+    """A setting has an invalid value. The message does not contain the value, because it may be a secret."""
 
 
 def checked(value: Any, kind: Any) -> Any:

@@ -178,7 +178,7 @@ class Client:
     def asubmit(
         self, tasks: Sequence[Submission], admission: Admission | None, level: Durability
     ) -> Coroutine[Any, Any, list[Accepted]]:
-        """Submit the tasks; in a running task, until the store answers."""
+        """Submit the tasks. In a running task, repeat the call until the store answers."""
         return self.awaiting.submit(tasks, admission, level)
 
     def submit(self, tasks: Sequence[Submission], admission: Admission | None, level: Durability) -> list[Accepted]:

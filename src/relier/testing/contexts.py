@@ -158,5 +158,5 @@ def memory_with(steps: Mapping[str, Any], checkpoint: Any) -> TaskMemory:
 
 
 def keyless_settings() -> Settings:
-    """Return the settings of the environment, without keys: nothing leaves this process."""
+    """Return the settings of the environment without signing and encryption keys: the tasks stay in this process."""
     return without_shards(get_settings()).replace(signing_keys="", encryption_keys="")

@@ -84,7 +84,10 @@ def relier_outbox() -> Any:
 
 @pytest.fixture
 def relier_outbox_bind() -> Any:
-    """The engine, session or connection that reads the outbox. Override it, unless it is Django's default database."""
+    """Return the engine, session or connection through which the outbox is read.
+
+    Override this fixture, unless the outbox is in Django's default database.
+    """
     from relier.testing.outbox import default_bind
 
     return default_bind()

@@ -13,7 +13,10 @@ from relier.dashboard.security.protection import keep_csrf_token, set_cookie, tr
 
 
 def sign_in_routes(tokens: TokenAccess) -> list[Route]:
-    """Return the routes of signing in, or none if there are no tokens: then the host application signs its users in."""
+    """Return the routes for signing in.
+
+    Without tokens, return none: the dashboard is then part of another application, which signs its users in.
+    """
     if not tokens:
         return []
     return [

@@ -23,8 +23,8 @@ KINDS: dict[Topic, dict[str, str]] = {
     },
     "batches": {
         "open": "The batch was created, and its producer can add tasks.",
-        "sealed": "The producer has added all tasks; only running members can add more. With the reason `replay`: the batch "
-        "had ended, and a dead member was replayed.",
+        "sealed": "The producer has added all tasks; only running members can add more. With the reason `replay`: the "
+        "batch had ended, and a dead member was replayed.",
         "cancelled": "Tasks of the batch that wait are cancelled. Workers are asked to stop the others.",
         "abandoned": "The producer stopped before it had added all tasks.",
         "ended": "All members have ended; `reason` is `done`, `dead` or `cancelled`.",

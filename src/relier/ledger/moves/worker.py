@@ -170,5 +170,7 @@ class WorkerMoves(MoveBase):
 def common_worker(leases: Sequence[Lease]) -> tuple[Arg, Arg]:
     worker_ids = {lease.worker_id for lease in leases}
     if len(worker_ids) != 1:
-        raise InvalidSubmissionError(f"one call settles tasks of one worker, not of {len(worker_ids)}")
+        raise InvalidSubmissionError(
+            f"one call settles tasks of one worker, not of {len(worker_ids)}; make one call for each worker"
+        )
     return worker_ids.pop(), len(leases)

@@ -48,7 +48,7 @@ class OneServer:
             return cls(settings, run_sync(resolver.locate(io)), resolver)
         except AttemptError as error:
             resolver.close()
-            raise RedisConnectionError(f"the store cannot be found: {error}; check that it runs") from error
+            raise RedisConnectionError(f"the store cannot be found: {error}; check that the server runs") from error
 
     def replica(self, host: str, port: int) -> OneServer:
         """Return a replica of this server, reached with the same credentials."""

@@ -38,7 +38,7 @@ GZIP = b"\x1f\x8b"
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What a restore did. `kept`: the folder with the previous data, or None if there was none."""
+    """Report the result of a restore. `kept`: the folder with the previous data, or None if there was none."""
 
     backup: str
     folder: Path

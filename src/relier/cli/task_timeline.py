@@ -54,7 +54,7 @@ class BehindLimits:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What is known about a task besides its record.
+    """Hold facts about a task that are not in its record.
 
     `before`: tasks ahead of it in its queue. `due_ms`: when it is due. `kept_until_ms`: when its record expires, or
     None for never. `schedule`: the name of the schedule that pushed it, and the time (ms) for which it did.

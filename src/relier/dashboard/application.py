@@ -37,7 +37,7 @@ Answer = Callable[[Request, DashboardUser], Awaitable[Response]]
 
 @dataclass(frozen=True, slots=True)
 class Dashboard:
-    """What the requests of one application share."""
+    """Hold the objects that all requests of one application share."""
 
     session: DashboardSession
     auth: Auth

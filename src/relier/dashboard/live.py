@@ -79,7 +79,7 @@ async def _found(
 
 
 async def _sent(session: DashboardSession, follower: EventFollower, wanted: EventFilter) -> AsyncIterator[str]:
-    """Yield events as server-sent ones. What happens after the first line arrives."""
+    """Yield events as server-sent events, beginning with those that occur after the first line was sent."""
     spoke = 0.0
     async with aclosing(_found(session, follower, wanted)) as arriving:
         async for events in arriving:
@@ -155,6 +155,6 @@ async def _send_all(connection: WebSocket, arriving: AsyncGenerator[list[Event |
 
 
 async def _wait_for_end(connection: WebSocket) -> None:
-    """Wait until the other side has gone. What it sends is ignored."""
+    """Wait until the client has disconnected. Ignore all messages from the client."""
     while (await connection.receive())["type"] != "websocket.disconnect":
         pass

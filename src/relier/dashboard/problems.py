@@ -1,4 +1,4 @@
-"""What a page shows for an error: a status, what happened, and what to do."""
+"""Describe an error for a page: a status, what happened, and what to do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a worker does when it starts: wait for its store, declare schedules, and warn about likely mistakes."""
+"""Do what a worker must do when it starts: wait for its store, declare schedules, and warn about likely mistakes."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ class TaskEvent:
 
 
 class Draft(NamedTuple):
-    """What an event will report once the ledger has confirmed the move.
+    """Hold the values that an event will report once the ledger has confirmed the move.
 
     `plan` is None for a result. `claimed` is None if only the record knows what to report.
     """

@@ -2,7 +2,7 @@
 
 lifespan.py     opens the client when the application starts, and closes it when it ends
 responses.py    answers for errors: 429 over a limit, 503 while the store is unreachable, each with Retry-After
-owners.py       says which user a task belongs to, by the task's id
+owners.py       says which user owns a task, by the task's id
 tasks.py        what a client may ask about a task: status, result, cancellation, progress as server-sent events
 routes.py       the same as a FastAPI router and as Starlette routes
 receipts.py     the receipt of a task as a dependency, for endpoints of the application's own

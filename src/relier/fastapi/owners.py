@@ -1,4 +1,4 @@
-"""Say which user a task belongs to, so that one user cannot read another's task.
+"""Say which user owns a task, so that one user cannot read another's task.
 
 The ledger stores no owner. The simplest place for one is the task's id, which the application chooses when it pushes:
 

@@ -8,8 +8,9 @@ import msgspec
 
 
 class LimitNumbers(msgspec.Struct, frozen=True):
-    """What a limit allows: `concurrency` tasks at once (0: any number), and one start every `interval_us` (0: any
-    rate).
+    """Hold the numbers of a limit.
+
+    `concurrency`: how many tasks may run at once (0: any number). `interval_us`: the time between two starts (0: none).
 
     `tolerance_us`: the burst, as the time in which that many starts would be due.
     """

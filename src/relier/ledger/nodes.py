@@ -20,7 +20,7 @@ LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
 
 class Role(StrEnum):
-    """What a node does. Only a worker claims and owns tasks."""
+    """The role of a node. Only a worker claims and owns tasks."""
 
     WORKER = "worker"
     RELAY = "relay"

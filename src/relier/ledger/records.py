@@ -48,7 +48,7 @@ def new_mark() -> str:
 
 
 class Join(msgspec.Struct, frozen=True):
-    """What a follow-up waits for: `size` parts. The task that submits it delivers the part named `part`."""
+    """Say that a follow-up waits for `size` parts. The task that submits the follow-up delivers the part `part`."""
 
     size: int
     part: str

@@ -257,6 +257,6 @@ async def free(held: HeldKey, ledger: LedgerAccess[Any]) -> None:
 
 
 def place() -> str:
-    """Return the host and process that code outside tasks runs in, for messages to people."""
+    """Return the host and the process id of code that runs outside tasks, for messages to people."""
     host = "".join(platform.node().encode("ascii", "ignore").decode().split())[:40]
     return f"{host or 'host'}.{os.getpid()}"

@@ -9,7 +9,10 @@ from typing import Protocol
 
 
 class EventReader(Protocol):
-    """A reader of events. `unread_us`: when the event was made that it is at; 0 if it has read everything."""
+    """Describe one reader of events in this process.
+
+    `unread_us` is the time at which the oldest unread event was written (µs), or 0 if the reader has read everything.
+    """
 
     unread_us: int
 

@@ -62,7 +62,7 @@ def _again(call: Call[Any], lost: Callable[[], bool], whose: str, error: RelierE
 class LedgerChannel:
     """Connect all attempts of one engine to the ledger. Create it on the loop that runs the attempts.
 
-    `clock` is what the contexts of the attempts measure time with (s).
+    The contexts of the attempts measure time with `clock` (s).
     """
 
     clock: Callable[[], float] = staticmethod(time.monotonic)

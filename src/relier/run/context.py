@@ -146,7 +146,7 @@ class TaskContext:
 
     @property
     def batch(self) -> OwnBatch | None:
-        """Return the batch that the task belongs to, to add more tasks to it, or None."""
+        """Return the batch to which the task belongs, or None. With it, the task can add tasks to its batch."""
         if self._batch is None and "batch" in self.metadata:
             self._batch = OwnBatch(self.metadata["batch"], self._claimed.lease, self._channel.client)
         return self._batch

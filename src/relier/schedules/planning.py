@@ -35,7 +35,7 @@ class CatchUpRule:
 
 @dataclass(frozen=True, slots=True)
 class FirePlan:
-    """What one `fire` call does.
+    """Describe the effects of one `fire` call.
 
     `runs`: the occurrences to run, oldest first. `missed`: how many due occurrences are not run. `next_ms`: the next
     occurrence, or None if there is none. If one call cannot submit all runs, `next_ms` is the first run left over.

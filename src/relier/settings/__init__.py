@@ -55,8 +55,8 @@ class Settings:
     key_prefix: Annotated[str, Meta(pattern=r"^[^{}\s]*$")] = "rl:"
     """Prefix of every key, before the namespace."""
     shards: Annotated[int, Meta(ge=1, le=MOST_SHARDS)] = 1
-    """Number of shards. Shard 2 of the namespace `shop` is the namespace `shop.2`, and each task lies in the shard that
-    its id belongs to. Use the same value in all processes; to change it, see [Shards](../how-to/shards.md)."""
+    """Number of shards. Shard 2 of the namespace `shop` is the namespace `shop.2`, and each task lies in the shard
+    to which its id belongs. Use the same value in all processes; to change it, see [Shards](../how-to/shards.md)."""
 
     redis_url: str = field(default="embedded://", repr=False)
     """URL of the store. `embedded://` starts a Valkey for the project and keeps its data in `.relier/`. That folder is

@@ -24,7 +24,7 @@ The path of a call, in reading order:
     scripts.py        the Lua scripts and their SHA1
     master_lookup.py  the master's address, as far as known
 
-What happens before the first request on a connection is in `connect/`: URL, TLS, Sentinel, Cluster, handshake, probe,
+`connect/` prepares a connection for its first request: URL, TLS, Sentinel, Cluster, handshake, probe,
 embedded server. So are the settings of a store that only sends heartbeats.
 """
 

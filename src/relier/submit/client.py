@@ -100,7 +100,7 @@ class Client:
         return made
 
     def of(self, name: str) -> Client:
-        """Return the client of the shard that an id or a key belongs to. Without shards, that is this client."""
+        """Return the client of the shard to which an id or a key belongs. Without shards, return this client."""
         shards = self.settings.shards
         return self if shards == 1 else self.shards[shard_of(name, shards)]
 

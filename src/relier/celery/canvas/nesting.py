@@ -79,7 +79,7 @@ def last_task_of(sig: Any) -> Any:
 
 
 def part_of_outer_chord(sig: Any) -> Context | None:
-    """Return the part that a chord around a canvas waits for, as a request, or None if no chord is around it.
+    """Return, as a request, the part for which a chord around a canvas waits, or None without such a chord.
 
     For a group, read the chord from its members. The group's own options may name another chord: the one that has
     this group as its body.

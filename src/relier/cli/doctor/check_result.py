@@ -19,7 +19,7 @@ MARKS = {"ok": ("✓", "green"), "warn": ("!", "yellow"), "bad": ("✗", "red")}
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """What was checked, its level, a description, and advice."""
+    """The result of one check: the subject, a level, a description, and advice."""
 
     check: str
     level: Level

@@ -55,7 +55,7 @@ def setting_value(settings: Settings, name: str) -> str:
 
 
 def setting_source(session: Session, name: str) -> str:
-    """Return the option, the variable or the setting of a framework's project that a setting comes from."""
+    """Return the origin of a value: the command-line option, the variable, or the setting of a framework's project."""
     if (name == "redis_url" and session.url is not None) or (name == "namespace" and session.namespace is not None):
         return "--url" if name == "redis_url" else "--namespace"
     return name_of_setting(name)

@@ -113,7 +113,7 @@ def _row(found: ShardState) -> tuple[str, ...]:
 @with_session
 @routed(once)
 def check_command(session: Session) -> Exit:
-    """Check that every task, workflow and schedule lies in the shard that its id or name belongs to, and that no other
+    """Check that every task, workflow and schedule lies in the shard to which its id or name belongs, and that no other
     shard of the namespace was left behind by an earlier number of shards.
 
     Reads every key of the shards. Exits with 1 if something lies in the wrong place.

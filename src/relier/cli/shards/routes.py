@@ -151,7 +151,7 @@ def _answering(sessions: Sequence[Session]) -> list[Session]:
 
 
 def _owner(sessions: Sequence[Session], name: str) -> Session:
-    """Return the session of the shard that an id or a name belongs to."""
+    """Return the session of the shard to which an id or a name belongs."""
     if len(sessions) == 1:
         return sessions[0]
     return sessions[shard_of(name, sessions[0].settings.shards)]

@@ -41,7 +41,10 @@ class ActionForm:
 
 @dataclass(frozen=True, slots=True)
 class ActionOutcome:
-    """What an action did, in a sentence. `ok` is False if a part of it was refused. `back`: the page that shows it."""
+    """Report the result of an action, in a sentence.
+
+    `ok` is False if a part of the action was refused. `back` is the page that shows the result.
+    """
 
     says: str
     back: str

@@ -24,7 +24,8 @@ class DepthHistory:
     def rates(self, queue: str, now_ms: int, depth: int, claimed: float | None) -> dict[str, float | None]:
         """Return tasks per second that entered and left a queue; None for what is not known yet.
 
-        `claimed`: how many left it per second. What entered it is that, and what its depth gained.
+        `claimed`: how many tasks left the queue per second. The number that entered it is `claimed` plus the growth of
+        the depth.
         """
         since_ms, then = self._samples[0] if self._samples else (now_ms, {})
         if claimed is None or now_ms - since_ms < APART_MS:

@@ -57,7 +57,7 @@ def digest_of(flat: Sequence[bytes], objectives: Iterable[Objective]) -> Outcome
 
 @dataclass(frozen=True, slots=True)
 class RecentOutcomes:
-    """What is known at one moment. A period that has not been read yet is missing."""
+    """Hold the outcomes known at one moment. A period that has not been read yet is missing."""
 
     now_ms: int
     digests: dict[Period, OutcomeDigest]

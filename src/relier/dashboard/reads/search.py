@@ -23,7 +23,7 @@ MOST_FOUND = 50
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """What was found. `complete`: whether every key has been looked at. `cursor`: where the search goes on."""
+    """Hold the results of a search. `complete`: whether every key has been checked. `cursor`: where to continue."""
 
     records: Sequence[Record]
     cursor: str

@@ -1,1 +1,1 @@
-"""What a supervisor does for its worker processes in the ledger."""
+"""Act in the ledger for the worker processes of a supervisor."""

@@ -15,7 +15,7 @@ REPAIR_SUBJECTS = 190  # per call: up to 11 commands each, for a running task wi
 
 
 class Subject(NamedTuple):
-    """What to check: a key, by its kind (see keys.py) and its subject, or one `member` of it."""
+    """Name a subject to check: a key, by its kind (see keys.py) and its subject, or one `member` of it."""
 
     kind: str
     of: bytes

@@ -1,4 +1,4 @@
-"""Send rows to a ledger with shards: each row to the shard that its id belongs to.
+"""Send rows to a ledger with shards: each row to the shard to which its id belongs.
 
 An unreachable shard must not stop the rows of the others. So its rows wait in the table for a while, like rows that a
 limit refuses, as long as another shard answers. Only if none does, it is an outage of the target.

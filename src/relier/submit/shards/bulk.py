@@ -1,4 +1,4 @@
-"""Push a bulk to several shards: one bulk for each of them, which is admitted or refused as a whole."""
+"""Push a bulk to several shards. Each shard gets a bulk of its own, which is admitted or refused as a whole."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def bulk_of(task: RlTask[Any, Any], push: PushOptions, client: Client, task_ids:
 
 
 class ShardedBulk(Bulk):
-    """Plan one bulk over several shards: each call goes into the bulk of the shard that its id belongs to."""
+    """Plan one bulk over several shards: each call goes into the bulk of the shard to which its id belongs."""
 
     def __init__(
         self, task: RlTask[Any, Any], push: PushOptions, client: Client, task_ids: Iterable[str] | None = None

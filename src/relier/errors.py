@@ -361,7 +361,8 @@ class BatchNotFoundError(LedgerError):
 
 
 class BatchClosedError(LedgerError):
-    """The batch takes no more tasks: it was sealed, has ended, was cancelled, or was abandoned by its producer."""
+    """The batch does not accept the task: the batch was sealed, has ended, was cancelled, or was abandoned by its
+    producer. Only its own running members may add tasks to a sealed batch."""
 
 
 class LeaseLostError(LedgerError):

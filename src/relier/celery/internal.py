@@ -38,4 +38,6 @@ def run_internal(app: Any, collector: Collector, name: str, request: dict[str, A
 
 
 def _refuse(*_: Any) -> None:
-    raise ConfigurationError("Relier's internal tasks cannot be called: they run from the ledger only")
+    raise ConfigurationError(
+        "Relier's internal tasks cannot be called: they run from the ledger only; call your own tasks"
+    )

@@ -115,7 +115,9 @@ async def _checked_form(request: Request, user: DashboardUser) -> dict[str, list
     if trouble := trouble_with(request, {name: values[-1] for name, values in given.items() if values}):
         raise NotAllowedError(f"nothing was changed: {trouble}")
     if not user.is_operator:
-        raise NotAllowedError(f"nothing was changed: {user.name} is a viewer, and only operators may change things")
+        raise NotAllowedError(
+            f"nothing was changed: {user.name} is a viewer, and only operators may make changes; sign in as an operator"
+        )
     return given
 
 

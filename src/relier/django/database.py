@@ -42,7 +42,9 @@ class DjangoDatabase:
 
     def __init__(self, alias: str = DEFAULT_DB_ALIAS) -> None:
         if alias not in connections:
-            raise ConfigurationError(f"DATABASES has no {alias!r}, only {', '.join(repr(one) for one in connections)}")
+            raise ConfigurationError(
+                f"DATABASES has no {alias!r}, only {', '.join(repr(one) for one in connections)}; use one of them"
+            )
         self.alias = alias
         self.dialect: str = connections[alias].vendor
 

@@ -121,7 +121,9 @@ def check_limits(task: Submission) -> None:
         for what, text in (("the name", limit.name), ("the key", limit.key)):
             check_word(f"{what} of a limit", text, MAX_LIMIT_BYTES)
         if "," in limit.key:
-            raise InvalidSubmissionError(f"the key of a limit cannot contain a comma: {limit.key!r:.60}")
+            raise InvalidSubmissionError(
+                f"the key of a limit cannot contain a comma: {limit.key!r:.60}; replace the comma"
+            )
         for what in ("concurrency", "interval_us", "tolerance_us"):
             check_number(f"{what} of limit {limit.key}", getattr(limit.numbers, what))
 

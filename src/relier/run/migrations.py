@@ -38,7 +38,9 @@ def migrated(task: RlTask[Any, Any], envelope: Envelope) -> bytes:
         body = codec.encode([payload["args"], payload["kwargs"]], "the migrated payload")
         task.arguments.check(*task.arguments.decode(body))
     except (RelierError, TypeError) as error:
-        raise SchemaMigrationError(f"{task.name}: the migrated payload does not fit the function: {error}") from error
+        raise SchemaMigrationError(
+            f"{task.name}: the migrated payload does not fit the function: {error}; correct the migration"
+        ) from error
     return body
 
 

@@ -175,6 +175,9 @@ def read_result(fn: Callable[..., Any], raw: bytes) -> Any:
 def _read(field: str, raw: bytes) -> JournalEntry:
     place, colon, result = raw.partition(b":")
     if not colon or not place.isdigit():
-        raise StepJournalError(f"the journal entry of step {field!r} cannot be read: another program wrote it")
+        raise StepJournalError(
+            f"the journal entry of step {field!r} cannot be read: another program wrote it; replay the task with "
+            f"`rl dlq replay --fresh`, which drops its steps"
+        )
     number = place.lstrip(b"0")
     return JournalEntry(place.removesuffix(number)[:2], int(number or b"0"), result)

@@ -158,7 +158,9 @@ def _raise_if_refused(name: str, answer: ScheduleAnswer) -> ScheduleAnswer:
                 f"it again and repeat the change"
             )
         case ScheduleVerdict.MISSING:
-            raise ScheduleNotFoundError(f"schedule {name!r} was not written: it was removed in the meantime")
+            raise ScheduleNotFoundError(
+                f"schedule {name!r} was not written: it was removed in the meantime; create it again"
+            )
         case ScheduleVerdict.TAKEN:
             owner = f"the code of {answer.origin}" if answer.origin else "somebody at run time"
             raise ScheduleConflictError(

@@ -50,7 +50,9 @@ class Builder:
             return ChainNode(tuple(map(self.node, part.links)), header)
         if isinstance(part, Batch):
             return self.batch(part)
-        raise ConfigurationError(f"{part!r:.60} is not a part of a workflow")
+        raise ConfigurationError(
+            f"{part!r:.60} is not a part of a workflow; pass signatures (task.s(…)), chains, groups or batches"
+        )
 
     def batch(self, part: Batch[Any]) -> BatchNode:
         header = self.header(part)

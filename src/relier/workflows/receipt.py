@@ -165,7 +165,9 @@ async def cancel_batches(batch_id: str, client: Client, ledger: LedgerAccess[Any
             if not cursor:
                 break
     if verdict == "missing":
-        raise BatchNotFoundError(f"there is no batch {batch_id}: it never existed, or its retention is over")
+        raise BatchNotFoundError(
+            f"there is no batch {batch_id}: it never existed, or its retention is over; check the id"
+        )
     return verdict == "ok"
 
 

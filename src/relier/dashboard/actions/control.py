@@ -101,7 +101,7 @@ def _order(session: DashboardSession, node_id: str, change: Callable[[Orders], O
     found = node_statuses(session.stats(), session.settings.heartbeat_ttl)
     node = next((one for one in found if one.node_id == node_id), None)
     if node is None:
-        raise IllegalMoveError(f"there is no node {node_id}: it has stopped, or was declared lost")
+        raise IllegalMoveError(f"there is no node {node_id}: it has stopped, or was declared lost; reload the page")
     try:
         give_order(session, node, change)
     except CannotOrderError as error:

@@ -36,7 +36,9 @@ def cancelled(raw: Any) -> BatchCancelled:
 
 def batch(batch_id: str, raw: Any) -> BatchRecord:
     if not raw:
-        raise BatchNotFoundError(f"there is no batch {batch_id}: it never existed, or its retention is over")
+        raise BatchNotFoundError(
+            f"there is no batch {batch_id}: it never existed, or its retention is over; check the id"
+        )
     return _record(batch_id, raw)
 
 

@@ -147,7 +147,7 @@ class WorkerMoves(MoveBase):
         check_name("the reason", reason)
         check_bytes(f"the part of {lease.task_id}", part, self._max_bytes)
         if 1 + len(follow_ups) > COMMIT_TASKS:
-            raise InvalidSubmissionError(f"one bury takes at most {COMMIT_TASKS - 1} follow-ups")
+            raise InvalidSubmissionError(f"one burial takes at most {COMMIT_TASKS - 1} follow-ups; split them")
         items = self._following(follow_ups)
         return self._settle("bury", lease, reason, plain(detail), part, len(follow_ups), *items)
 

@@ -46,7 +46,7 @@ _open_stores: list[VirtualStore] = []
 
 
 class SharedServer:
-    """Hold the folder of an embedded server. The server starts with its first client and ends with the last one."""
+    """Own the folder of an embedded server. The server starts with its first client and stops after its last one."""
 
     def __init__(self) -> None:
         self.pid = os.getpid()

@@ -46,7 +46,7 @@ async def preview(request: Request, user: DashboardUser) -> Response:
     given = await _checked_form(request, user)
     form, name = ActionForm(given), ActionForm(given).needed("action")
     if name not in FITTING:
-        raise InvalidSubmissionError(f"there is no preview of {name!r:.40}")
+        raise InvalidSubmissionError(f"there is no preview of {name!r:.40}; reload the page")
     session: DashboardSession = request.app.state.dashboard.session
     fit, others, more = await run_in_threadpool(_selected, session, form, FITTING[name])
     kinds = Counter((record.name, record.reason) for record in fit).most_common()

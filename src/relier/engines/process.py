@@ -123,7 +123,7 @@ async def work(
     pipe: int | None = None,
     monitor: int | None = None,
 ) -> int:
-    """Run a worker. `pipe` and `monitor` are file descriptors of its supervisor: for reports, and for questions."""
+    """Run a worker. The supervisor gets reports through the descriptor `pipe`, and asks questions through `monitor`."""
     client = Client(settings).shards[options.shard]
     use_client(client.whole)  # tasks may push to any shard
     watch = WorkerWatch(client, monitor)

@@ -129,7 +129,7 @@ def check_limits(task: Submission) -> None:
 
 
 def check_member(task: Submission) -> None:
-    """Check a task that belongs to a batch. It can have no key, because the batch identifies it by its id alone."""
+    """Check a task that belongs to a batch. It must not have an idempotency key."""
     check_word("the batch id", getattr(task.member, "batch", None))
     if task.key or task.nonce or task.join is not None:
         raise InvalidSubmissionError(

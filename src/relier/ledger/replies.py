@@ -198,7 +198,8 @@ def operated(move: str, what: str, raw: Any) -> Operated:
     match verdict:
         case "conflict":
             raise VersionConflictError(
-                f"{move} of {what} was refused: it changed since it was read (now version {version}); read it again"
+                f"{move} of {what} was refused: it changed since it was read (now version {version}); read it again, "
+                f"then repeat the call"
             )
         case "illegal":
             raise IllegalMoveError(f"{move} of {what} was refused: it is {state}, which does not allow that")
@@ -244,7 +245,8 @@ def limit_change(name: str, raw: Any) -> LimitChange:
     verdict, version = word(raw[0], "ok", "repeat", "conflict"), int(raw[1])
     if verdict == "conflict":
         raise VersionConflictError(
-            f"limit {name} was not changed: it changed since it was read (now version {version}); read it again"
+            f"limit {name} was not changed: it changed since it was read (now version {version}); read the limit "
+            f"again, then repeat the change"
         )
     return LimitChange(verdict, version, text(raw[2]))
 

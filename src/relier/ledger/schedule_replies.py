@@ -42,8 +42,8 @@ def unscheduled(name: str, raw: Any) -> bool:
     verdict, _, version = raw
     if word(verdict, "ok", "missing", "conflict") == "conflict":
         raise VersionConflictError(
-            f"schedule {name!r} was not removed: it changed since it was read (now version {text(version)}); read it "
-            f"again"
+            f"schedule {name!r} was not removed: it changed since it was read (now version {text(version)}); read "
+            f"the schedule again, then repeat the change"
         )
     return bool(verdict == b"ok")
 

@@ -179,7 +179,7 @@ def cancel_members(session: Session, batch_id: str) -> int:
         while more:
             answer = session.run(session.ledger.cancel_batch(current, cursor))
             if answer.verdict == "missing" and current == batch_id:
-                raise BatchNotFoundError(f"there is no batch {batch_id}: its retention is over")
+                raise BatchNotFoundError(f"there is no batch {batch_id}: its retention is over; check the id")
             passes += 1
             left += answer.inner
             cursor = answer.cursor

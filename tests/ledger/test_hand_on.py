@@ -71,7 +71,7 @@ def test_admission_does_not_apply_to_follow_ups_of_a_burial(clocked: World) -> N
 
 def test_a_burial_takes_many_follow_ups(clocked: World) -> None:
     lease, most = clocked.start(), COMMIT_TASKS - 1
-    with pytest.raises(InvalidSubmissionError, match=f"one bury takes at most {most} follow-ups"):
+    with pytest.raises(InvalidSubmissionError, match=f"one burial takes at most {most} follow-ups"):
         clocked.bury(lease, "failed", [clocked.new() for _ in range(most + 1)])
     assert clocked.bury(lease, "failed", [clocked.new() for _ in range(most)]).verdict == "ok"
     assert len(clocked.members("ready", "default")) == most

@@ -182,7 +182,7 @@ async def test_a_push_may_bring_its_own_key(crew: Crew) -> None:
     for key in ("", 5, b"k", ["k"]):
         with pytest.raises(InvalidSubmissionError, match="key"):
             free.with_options(idempotency_key=key).push(1)  # type: ignore[arg-type]
-    with pytest.raises(ConfigurationError, match="name one task"):
+    with pytest.raises(ConfigurationError, match="are for one task"):
         keyed.push_many([(1,)])
 
 

@@ -79,7 +79,7 @@ def test_a_push_that_a_store_would_refuse_is_refused() -> None:
             mail.push(object())
         with pytest.raises(TypeError, match="missing a required argument"):
             mail.push()
-        with pytest.raises(ConfigurationError, match="task_id and idempotency_key name one task"):
+        with pytest.raises(ConfigurationError, match="task_id and idempotency_key are for one task"):
             other.with_options(task_id="one").push_many([(1,), (2,)])
         assert not pushed.all
 

@@ -377,5 +377,5 @@ def test_groups_nest_ten_deep_and_no_deeper(relier_store: VirtualStore) -> None:
     for _ in range(10):
         (result,) = result
     assert result == 3
-    with pytest.raises(InvalidSubmissionError, match="nests at most 10 groups"):
+    with pytest.raises(InvalidSubmissionError, match="nested at most 10 levels deep"):
         group(nested).push()

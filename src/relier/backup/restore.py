@@ -89,8 +89,8 @@ def check(path: Path, *, crc: bool) -> int:
         ) from error
     except NotAnRdbError as error:
         raise RestoreRefusedError(
-            f"{path} is not a complete snapshot of Redis or Valkey: {error}; restore a file named "
-            f"relier-redis-….rdb.gz, or an RDB file"
+            f"{path} is not a complete snapshot of Redis or Valkey: {error}; copy it again, or restore "
+            f"another file named relier-redis-….rdb.gz, or an RDB file"
         ) from error
     except OSError as error:
         raise RestoreRefusedError(f"{path} cannot be read: {error}; check its rights and its disk") from error

@@ -82,7 +82,7 @@ Exit codes:
   0  success, no problems found
   1  a check found a problem, a task does not exist, or an action was refused
   2  invalid command line or settings
-  3  the store cannot be reached or written to; a worker: tasks were handed back"""
+  3  the store cannot be reached or written to"""
 
 
 @click.group(

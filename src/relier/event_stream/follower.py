@@ -102,7 +102,7 @@ class EventFollower:
         return [*unwatched, *found]
 
     async def read(self) -> list[Event | Missed]:
-        """Return the events available now, at most a page of each topic. Leave no mark."""
+        """Return the events available now, at most a page of each topic, without registering as a reader."""
         pages = {topic: await self._ask(self._page(topic, place)) for topic, place in self._places.items()}
         return [*self._missed(pages), *self._merged(pages)]
 

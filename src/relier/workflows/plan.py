@@ -183,7 +183,9 @@ class _Compiler:
     def batch(self, node: BatchNode, member: Member | None, given: Input | None, depth: int) -> Iterator[Unit]:
         """Return the units of a batch: those of its members. The first unit also has the header."""
         if depth > MAX_DEPTH:
-            raise InvalidSubmissionError(f"a workflow nests at most {MAX_DEPTH} groups; nothing was pushed")
+            raise InvalidSubmissionError(
+                f"groups and batches are nested at most {MAX_DEPTH} levels deep; nothing was pushed"
+            )
         header, tasks = self.header(node, member), None if member is None else 0
         if not node.members:
             raise InvalidSubmissionError("a group inside a workflow needs at least one task; nothing was pushed")

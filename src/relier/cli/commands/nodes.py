@@ -49,8 +49,9 @@ def nodes(**_: Any) -> None:
 def list_nodes(session: Session, role: str | None, host: str) -> None:
     """List the nodes of every role, and whether they are alive.
 
-    A node is alive while it sends heartbeats, silent when they have stopped and nobody has declared it lost yet, and
-    lost when its lease has run out. A drained node takes nothing new until it is resumed. Only workers run tasks.
+    A node is alive while it sends heartbeats, and lost when its lease has run out. It is silent when its heartbeats
+    have stopped, but no other node runs whose sweeps would let the lease run out. A drained node takes nothing new
+    until it is resumed. Only workers run tasks.
     """
     stats = read_stats(session.run, session.ledger)
     every = node_statuses(stats, session.settings.heartbeat_ttl)

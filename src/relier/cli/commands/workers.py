@@ -45,7 +45,8 @@ def status(session: Session, health: str | None, queue: str, host: str) -> None:
     """List workers and whether they are alive.
 
     A worker is alive while it sends heartbeats. It is lost when its lease has run out; the next sweep returns its tasks
-    to their queues. It is silent when heartbeats have stopped but no other worker runs that could declare it lost.
+    to their queues. It is silent when its heartbeats have stopped, but no other node runs whose sweeps would let the
+    lease run out.
     """
     stats = read_stats(session.run, session.ledger)
     view = WorkerView(stats, session.settings.heartbeat_ttl)

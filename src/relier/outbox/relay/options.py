@@ -133,18 +133,18 @@ def age_of(text: str) -> int:
 
 OPTION_HELP = {
     "batch_size": "Rows per claim.",
-    "idle_time": "Longest pause with nothing to send (s); a fifth of it if no commit can wake the relay.",
+    "idle_time": "Longest time between polls of an empty table (s); a fifth of it if commits cannot wake the relay.",
     "publish_concurrency": "Number of publishing threads.",
     "send_timeout": "Longest time for one publish (s); after it, the target counts as unreachable.",
     "shutdown_timeout": "SIGTERM ends the process within this time plus one second, whatever hangs (s).",
-    "broker_outage_cooldown": "Pause after two outages in a row (s).",
+    "broker_outage_cooldown": "Pause after a target was unreachable twice in a row (s).",
     "max_retries": "Retries of a row that fails on its own; then the row is dead.",
     "backoff_time": "First wait of such a row (s); it doubles each time.",
     "max_backoff": "Longest such wait (s).",
-    "stale_timeout_seconds": "Without the ledger, rows of a dead relay are free after this time (s).",
+    "stale_timeout_seconds": "With --no-ledger: rows of a dead relay are free after this time (s).",
     "liveness_file": "File to touch in every pass, even an idle one, but not while the database refuses the relay.",
     "dead_retention": "Remove dead rows this long after they died (s); 2592000 is 30 days. 0 keeps them.",
     "queue_snapshot_refresh_seconds": "Interval between counts of the table, for the metrics (s).",
     "ordered": "Send rows with the same order key in order.",
-    "no_wake": "Only poll, and do not wait for commits. For processes that push but cannot reach the store.",
+    "no_wake": "Only poll: for tables whose writers cannot reach the store, and so cannot wake the relay.",
 }

@@ -25,8 +25,8 @@ def bind_arguments_for(session: Session, table: Table) -> dict[str, Any]:
         if len(near) == 1:
             return {"bind": near.pop()}
         raise ConfigurationError(
-            f"the session's binds do not say where table {table.fullname} is ({len(near)} of them belong to its "
-            f"MetaData); nothing was written; add the table: Session(binds={{…, outbox.table: engine}})"
+            f"the session's binds do not say where table {table.fullname} is: tables of the same MetaData are in "
+            f"{len(near)} databases; nothing was written; add the table: Session(binds={{…, outbox.table: engine}})"
         ) from error
     return {"clause": table}
 

@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
-JOBS   ?= 4  # more than cores: most tests wait more than they compute
+JOBS   ?= 6  # more than cores: most tests wait more than they compute
 PYTEST := -m pytest -n $(JOBS) --dist loadgroup
 # Tests start about a thousand Python processes. Each starts a third faster where compiled modules may be kept.
 export PYTHONDONTWRITEBYTECODE :=

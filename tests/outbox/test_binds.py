@@ -61,12 +61,17 @@ def test_a_push_goes_where_its_metadata_is(shop: Shop, other: Any, bound: str) -
 
 def test_a_push_that_could_go_to_two_databases_is_refused(shop: Shop, other: Any) -> None:
     with Session(binds={base_of(shop): other, shop.order: shop.engine}) as session:
-        with pytest.raises(ConfigurationError, match=r"where table relier_outbox is \(2 of them"):
+        with pytest.raises(
+            ConfigurationError, match="where table relier_outbox is: tables of the same MetaData are in 2 databases"
+        ):
             receipt.push_in(session, 1)
         session.commit()
-    with Session(binds={Elsewhere: other}) as session, pytest.raises(ConfigurationError, match=r"\(0 of them"):
+    with (
+        Session(binds={Elsewhere: other}) as session,
+        pytest.raises(ConfigurationError, match="it has none for its MetaData"),
+    ):
         receipt.push_in(session, 1)
-    with Session() as session, pytest.raises(ConfigurationError, match=r"\(0 of them"):
+    with Session() as session, pytest.raises(ConfigurationError, match="it has none for its MetaData"):
         receipt.push_in(session, 1)
     assert shop.count() == 0
 

@@ -24,9 +24,10 @@ def bind_arguments_for(session: Session, table: Table) -> dict[str, Any]:
         near = {bind for key, bind in binds_of(session).items() if getattr(key, "metadata", None) is table.metadata}
         if len(near) == 1:
             return {"bind": near.pop()}
+        found = f"tables of the same MetaData are in {len(near)} databases" if near else "it has none for its MetaData"
         raise ConfigurationError(
-            f"the session's binds do not say where table {table.fullname} is: tables of the same MetaData are in "
-            f"{len(near)} databases; nothing was written; add the table: Session(binds={{…, outbox.table: engine}})"
+            f"the session's binds do not say where table {table.fullname} is: {found}; nothing was written; "
+            f"add the table: Session(binds={{…, outbox.table: engine}})"
         ) from error
     return {"clause": table}
 

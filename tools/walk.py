@@ -168,7 +168,7 @@ def walk_row(client: Client, folder: str) -> dict[str, list[Step]]:
     from sqlalchemy.orm import Session
 
     from relier.outbox import Outbox
-    from relier.outbox.relay.relay import relay_to_ledger
+    from relier.outbox.relay.to_ledger import relay_to_ledger
     from relier.outbox.sqlalchemy.engines import EngineDatabase
 
     metadata = MetaData()

@@ -145,7 +145,7 @@ def test_a_truncated_snapshot_is_refused(stopped: Server, backup: Path, run: Rl)
 def test_a_file_that_is_not_a_backup_is_refused(stopped: Server, backup: Path, run: Rl) -> None:
     other = backup.with_name("notes.txt")
     other.write_text("These are not the tasks that you are looking for.")
-    assert "restore a file named relier-redis-….rdb.gz" in refused(run, stopped, other)
+    assert "or restore another file named relier-redis-….rdb.gz" in refused(run, stopped, other)
     packed = backup.with_name("notes.gz")
     packed.write_bytes(gzip.compress(other.read_bytes()))
     assert "it begins with b'These are'" in refused(run, stopped, packed)

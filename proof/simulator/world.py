@@ -353,7 +353,7 @@ class World:
         now_streams, after = _image(self.backend.model)
         # Equal states nearly always have equal bytes. Where they have not, the states themselves are compared.
         same = after == before or pickle.loads(after) == pickle.loads(before)  # noqa: S301 - our own
-        if now_streams != streams or not same:
+        if (now_streams != streams or not same) and not _took_only_what_it_queued(call, raw, again, time_us):
             raise Violation("repeat-changes-nothing", f"{call.script} {call.args} answered {raw}, then {again}")
 
     def note(self, *what: object) -> None:
@@ -389,6 +389,18 @@ def _image(model: Model) -> tuple[dict[str, Any], bytes]:
     streams = {topic: list(entries) for topic, entries in model.streams.items()}
     rest = (parts, marks, held_back, model.clock, model.helper_clock, counts)
     return streams, pickle.dumps(rest, pickle.HIGHEST_PROTOCOL)
+
+
+def _took_only_what_it_queued(call: Call[Any], raw: Any, again: Any, time_us: int) -> bool:
+    """Return whether a repeated claim only took tasks that the first run of the same call queued.
+
+    A claim that ends an expired member of a batch queues the callbacks of that batch. It is not remembered if it took
+    no task itself, so the repeat may take the callbacks, as the next claim would.
+    """
+    if call.script != "claim" or len(raw) != 2:  # it took tasks: the repeat must get the same ones
+        return False
+    arrivals = [text.split(b"\n")[1].split(b" ")[0] for _, text, _ in again[2:]]
+    return bool(arrivals) and all(int(arrival) == time_us for arrival in arrivals)
 
 
 def _show(event: tuple[Any, ...]) -> str:

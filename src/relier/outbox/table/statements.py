@@ -25,6 +25,7 @@ from relier.outbox.table.claims import (
     id_chunks,
     row_of,
 )
+from relier.outbox.table.contention import is_undone
 from relier.outbox.table.names import quoted
 
 NOW_MS = {
@@ -267,7 +268,9 @@ class OutboxTable:
         tx.change(f"SAVEPOINT {BEFORE_ERROR}", {})
         try:
             self._own(tx, relay_id, [row], change, error=message, **values)
-        except Exception:  # noqa: BLE001 - an encoding that the server or the driver does not have, by many names
+        except Exception as refused:  # an encoding that the server or the driver does not have, by many names
+            if is_undone(refused):  # a deadlock took the savepoint too: the relay repeats the whole transaction
+                raise
             tx.change(f"ROLLBACK TO SAVEPOINT {BEFORE_ERROR}", {})
             plain = message.encode("ascii", "backslashreplace").decode()[:ERROR_CHARS]
             self._own(tx, relay_id, [row], change, error=plain, **values)
